@@ -9,4 +9,4 @@ pub mod server;
 pub mod telemetry;
 pub mod tls;
 
-pub use confrev_core::{compact, json, kinds, names, resolve, snapshot, template, uid};
+pub use confrev_core::{annotations, compact, json, kinds, resolve, snapshot, template, uid};

@@ -87,7 +87,7 @@ impl WorkloadKind {
     pub fn template_pointer(&self) -> String {
         self.template
             .iter()
-            .fold(String::new(), |path, field| path + "/" + &crate::names::pointer_token(field))
+            .fold(String::new(), |path, field| path + "/" + &crate::annotations::pointer_token(field))
     }
 }
 

@@ -11,10 +11,10 @@
 //! | [`snapshot::Object`] | reads a ConfigMap or Secret, and computes its digest |
 //! | [`snapshot::snapshot_json`] | builds a snapshot |
 //! | [`resolve::decide`] | decides to which snapshot each reference resolves |
+pub mod annotations;
 pub mod compact;
 pub mod json;
 pub mod kinds;
-pub mod names;
 pub mod resolve;
 pub mod snapshot;
 pub mod template;

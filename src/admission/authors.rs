@@ -14,9 +14,9 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
+    annotations,
     cluster::{Api, ApiError, Version},
     controller::Name,
-    names,
     resolve::Observed,
     snapshot::{Authorship, DIGITS, Digest, snapshot_name},
 };
@@ -131,8 +131,8 @@ async fn record<A: Api>(
             continue;
         }
         let stated = |key| snapshot.annotation(key).unwrap_or_default();
-        if stated(names::CHANGED_AT) == hint.change.at
-            && hint.change.is_without_user(&stated(names::CHANGED_BY))
+        if stated(annotations::CHANGED_AT) == hint.change.at
+            && hint.change.is_without_user(&stated(annotations::CHANGED_BY))
         {
             let version =
                 Version { uid: snapshot.uid.clone(), resource_version: snapshot.resource_version.clone() };

@@ -13,9 +13,9 @@ use super::{
     review::{Answer, Review},
 };
 use crate::{
+    annotations,
     cluster::{Api, own_owners},
     controller::Name,
-    names,
     resolve::{
         Analysis, Observed, invalid_schema_for, invalid_set, invalid_window, parse_keep, parse_max_in_flight,
         run_arguments, run_of_template,
@@ -25,7 +25,8 @@ use crate::{
 };
 
 /// Finds labels and annotations of confrev's.
-static FIND_PREFIX: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(names::PREFIX));
+static FIND_PREFIX: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new(annotations::PREFIX));
 
 /// How many workloads a warning names.
 const NAMED: usize = 3;
@@ -73,7 +74,7 @@ pub(super) async fn mutate<A: Api>(
         match analysis_failure(context, call, &source, &observed, &analysis).await {
             Ok(None) => {}
             Ok(Some(failure)) => {
-                let key = names::ANALYSIS;
+                let key = annotations::ANALYSIS;
                 return Answer::denied(format!("{}: annotation {key}: {failure}", source.object));
             }
             Err(warning) => unchecked = Some(warning),
@@ -93,10 +94,10 @@ pub(super) async fn mutate<A: Api>(
 
 /// Why no workload would move to a change of the source: settings that cannot be followed.
 pub(crate) fn invalid_setting(observed: &Observed) -> Option<String> {
-    let (window, set) = (observed.annotation(names::WINDOW), observed.annotation(names::SET));
+    let (window, set) = (observed.annotation(annotations::WINDOW), observed.annotation(annotations::SET));
     let waves = observed.spread_policy().invalid.map(String::from);
     let window = || window.as_deref().and_then(invalid_window);
-    let schema_for = observed.annotation(names::SCHEMA_FOR);
+    let schema_for = observed.annotation(annotations::SCHEMA_FOR);
     let schema_for = || schema_for.as_deref().and_then(invalid_schema_for);
     waves.or_else(window).or_else(|| set.as_deref().and_then(invalid_set)).or_else(schema_for)
 }
@@ -107,14 +108,16 @@ fn needs_check(kind: SourceKind, review: &Review<'_>, observed: &Observed) -> bo
     let Some(old) = review.old_object() else { return true };
     Observed::read(kind, old.as_bytes()).map_or(true, |old| {
         let is_other = |key| old.annotation(key) != observed.annotation(key);
-        old.digest() != observed.digest() || is_other(names::SCHEMA) || is_other(names::SCHEMA_KEYS)
+        old.digest() != observed.digest()
+            || is_other(annotations::SCHEMA)
+            || is_other(annotations::SCHEMA_KEYS)
     })
 }
 
 /// Whether a write sets the annotation `analysis`. Other writes must pass whatever becomes of the template.
 fn is_new_analysis(kind: SourceKind, review: &Review<'_>, observed: &Observed) -> bool {
     let old = review.old_object().and_then(|old| Observed::read(kind, old.as_bytes()).ok());
-    old.is_none_or(|old| old.annotation(names::ANALYSIS) != observed.annotation(names::ANALYSIS))
+    old.is_none_or(|old| old.annotation(annotations::ANALYSIS) != observed.annotation(annotations::ANALYSIS))
 }
 
 /// Why no run can be created from the template of an analysis. An error is a warning: the template could not be read.
@@ -206,22 +209,24 @@ fn warnings<A: Api>(
 /// The warning about a label `enabled` that has no effect.
 fn odd_mode(observed: &Observed) -> Option<String> {
     let odd = observed.enabled().filter(|value| !matches!(*value, "true" | "false" | "bind" | "live"))?;
-    let key = names::ENABLED;
+    let key = annotations::ENABLED;
     Some(format!("label {key}: {odd:?} has no effect, use \"true\", \"false\", \"bind\" or \"live\""))
 }
 
 /// The warnings about counts that have no effect.
 fn odd_counts(observed: &Observed) -> Vec<String> {
     let mut warnings = Vec::new();
-    if parse_keep(observed.annotation(names::KEEP).as_deref()).is_none() {
-        warnings
-            .push(format!("annotation {}: not a count from 0 to 1000, so the default applies", names::KEEP));
+    if parse_keep(observed.annotation(annotations::KEEP).as_deref()).is_none() {
+        warnings.push(format!(
+            "annotation {}: not a count from 0 to 1000, so the default applies",
+            annotations::KEEP
+        ));
     }
-    let max = observed.annotation(names::MAX_IN_FLIGHT);
+    let max = observed.annotation(annotations::MAX_IN_FLIGHT);
     if max.is_some_and(|text| parse_max_in_flight(&text).is_none()) {
         warnings.push(format!(
             "annotation {}: not a count of at least 1, so rolls are not limited",
-            names::MAX_IN_FLIGHT
+            annotations::MAX_IN_FLIGHT
         ));
     }
     warnings
@@ -296,7 +301,7 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
     let mut warnings = Vec::new();
     for ((key, is_refused), workloads) in lacking {
         let then = if is_refused {
-            format!("the roll will be refused (annotation {} is not \"allow\")", names::MISSING)
+            format!("the roll will be refused (annotation {} is not \"allow\")", annotations::MISSING)
         } else {
             "new pods will not start".to_owned()
         };
@@ -315,20 +320,24 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
         warnings.push(format!(
             "confrev: {} will not roll to this content: held by annotation {}",
             listed(on_hold),
-            names::HOLD
+            annotations::HOLD
         ));
     }
     for (reason, workloads) in postponed {
         warnings.push(format!(
             "confrev: {} will roll later: {reason} (annotation {})",
             listed(workloads),
-            names::WINDOW
+            annotations::WINDOW
         ));
     }
     if !is_secret && let Some(objection) = state.objection(source, observed, now) {
         warnings.push(format!(
             "confrev: no further workload will roll to this content: {objection} (annotation {})",
-            if observed.spread_policy().has_waves() { names::WAVES } else { names::MAX_IN_FLIGHT }
+            if observed.spread_policy().has_waves() {
+                annotations::WAVES
+            } else {
+                annotations::MAX_IN_FLIGHT
+            }
         ));
     }
     warnings

@@ -96,8 +96,8 @@ mod tests {
 
     use super::*;
     use crate::{
+        annotations,
         kinds::Kinds,
-        names,
         snapshot::{Rotated, SourceKind},
     };
 
@@ -108,7 +108,7 @@ mod tests {
         let volume = json!({"name": "v", "configMap": {"name": named}});
         let value = json!({
             "metadata": {"name": "web", "namespace": "shop", "uid": "d"},
-            "spec": {"template": {"metadata": {"annotations": {names::SOURCES: sources}}, "spec": {"volumes": [volume]}}},
+            "spec": {"template": {"metadata": {"annotations": {annotations::SOURCES: sources}}, "spec": {"volumes": [volume]}}},
         });
         OptedIn::read(kind, value, &Rotated::default()).unwrap()
     }

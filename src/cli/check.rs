@@ -15,7 +15,7 @@ use super::{
     output::{self, Colour, OutputFlag, OutputFormat, paint},
     target::{Flags, Target, UNANSWERED},
 };
-use crate::{names, tls};
+use crate::{annotations, tls};
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 /// A CA that expires sooner than this gives a warning.
@@ -351,8 +351,8 @@ async fn admission_answers(target: &Target) -> Result<CheckResult, Failure> {
         "kind": "Deployment",
         "metadata": {
             "name": "confrev-check",
-            "labels": {names::ENABLED: "true"},
-            "annotations": {names::TRACK: "check"},
+            "labels": {annotations::ENABLED: "true"},
+            "annotations": {annotations::TRACK: "check"},
         },
         "spec": {
             "selector": {"matchLabels": labels},
@@ -362,7 +362,7 @@ async fn admission_answers(target: &Target) -> Result<CheckResult, Failure> {
     target.require_namespace().await?;
     let path = format!("/apis/apps/v1/namespaces/{}/deployments", target.namespace);
     Ok(match target.create(&path, &deployment, true).await {
-        Err(Failure::Refused(message)) if message.contains(names::TRACK) => {
+        Err(Failure::Refused(message)) if message.contains(annotations::TRACK) => {
             good(format!("the API server calls confrev in namespace {}", target.namespace))
         }
         Err(Failure::Refused(message)) if message.contains("failed calling webhook") => bad(

@@ -19,8 +19,8 @@ use super::{
     target::{Target, is_unanswered},
 };
 use crate::{
+    annotations,
     cluster::ApiError,
-    names,
     resolve::{
         AnalysisRun, Health, Member, Observed, Refusal, RunState, Spread, SpreadPolicy, Standing, Use,
         Verdict, Wait, WorkloadView, auto_roll_value,
@@ -253,13 +253,13 @@ fn changed_at(source: &Observed) -> Option<Timestamp> {
 pub(super) async fn probe(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>) -> Option<Delay> {
     // Admission writes this annotation again, so that its answer differs from that of an API server that did not call confrev.
     let stale = json!({"configmaps": {"confrev-dry-run": "confrev-dry-run-0"}}).to_string();
-    let mut body = json!({"metadata": {"annotations": {names::SOURCES: stale}}});
+    let mut body = json!({"metadata": {"annotations": {annotations::SOURCES: stale}}});
     for field in workload.kind.template.iter().rev() {
         body = json!({field.clone(): body});
     }
     body["metadata"] = json!({
         "uid": text(&workload.value, "/metadata/uid"),
-        "annotations": {names::ROLL: auto_roll_value(Timestamp::now())},
+        "annotations": {annotations::ROLL: auto_roll_value(Timestamp::now())},
     });
     let path = format!("{}?fieldManager=kubectl-confrev&dryRun=All", workload.path());
     let call = target.api.call(

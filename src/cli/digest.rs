@@ -11,7 +11,7 @@ use super::{
     output::{self, OutputFlag, OutputFormat},
 };
 use crate::{
-    names,
+    annotations,
     resolve::Observed,
     snapshot::{DIGITS, ObjectName, Rotated, SourceKind, snapshot_name},
 };
@@ -107,11 +107,11 @@ fn never(name: &ObjectName, observed: &Observed, rotated: &Rotated) -> Option<St
     } else if rotated.contains(name) {
         Some("no snapshot: the platform changes it by itself".to_owned())
     } else if observed.is_bound_itself() {
-        Some(format!("no snapshot: {}={enabled}, the source itself is bound", names::ENABLED))
+        Some(format!("no snapshot: {}={enabled}, the source itself is bound", annotations::ENABLED))
     } else if !observed.stays_as_written() {
         None
     } else if matches!(enabled, "false" | "live") {
-        Some(format!("no snapshot: {}={enabled}", names::ENABLED))
+        Some(format!("no snapshot: {}={enabled}", annotations::ENABLED))
     } else {
         Some("no snapshot: the platform writes Secrets of this type".to_owned())
     }

@@ -12,7 +12,7 @@ use super::{
     target::Target,
 };
 use crate::{
-    names,
+    annotations,
     resolve::{Closed, Observed, SetWait, WindowOf},
     snapshot::ObjectName,
 };
@@ -44,9 +44,9 @@ pub(super) async fn of(
         }
         let is_pending = name == source
             || (!workload.record.is_on_hold(name) && !workload.record.has_seen(name, observed.digests()));
-        let window = observed.annotation(names::WINDOW).filter(|_| is_pending);
+        let window = observed.annotation(annotations::WINDOW).filter(|_| is_pending);
         windows.extend(window.map(|window| (WindowOf::Source(name.clone()), window)));
-        sets.extend(observed.annotation(names::SET).map(|set| (name.clone(), set)));
+        sets.extend(observed.annotation(annotations::SET).map(|set| (name.clone(), set)));
     }
     let own = workload.record.window.as_deref().map(|window| (WindowOf::Workload, window));
     let of_namespace = of_namespace.as_deref().map(|window| (WindowOf::Namespace, window));
@@ -93,8 +93,8 @@ pub(super) async fn settings(
     let settings = match target.get(&format!("/api/v1/namespaces/{namespace}")).await {
         Err(Failure::Refused(_)) | Ok(None) => NamespaceSettings::default(),
         Ok(Some(found)) => NamespaceSettings {
-            window: annotation(&found, names::WINDOW).map(str::to_owned),
-            group: label(&found, names::GROUP).filter(|group| !group.is_empty()).map(str::to_owned),
+            window: annotation(&found, annotations::WINDOW).map(str::to_owned),
+            group: label(&found, annotations::GROUP).filter(|group| !group.is_empty()).map(str::to_owned),
         },
         Err(error) => return Err(error),
     };

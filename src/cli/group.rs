@@ -8,7 +8,7 @@ use super::{
     inventory::{Inventory, Scope, label, text},
     target::Target,
 };
-use crate::{names, resolve::Observed};
+use crate::{annotations, resolve::Observed};
 
 /// The most namespaces that are read at the same time.
 const MAX_CONCURRENT_READS: usize = 8;
@@ -32,7 +32,7 @@ impl Others {
             Ok(Some(own)) => own,
             Err(error) => return Err(error),
         };
-        let Some(group) = label(&own, names::GROUP).filter(|group| !group.is_empty()) else {
+        let Some(group) = label(&own, annotations::GROUP).filter(|group| !group.is_empty()) else {
             return Ok(Self { orders: order(&own).into_iter().collect(), ..Self::default() });
         };
         match Self::read(target, history, group).await {
@@ -48,7 +48,7 @@ impl Others {
     }
 
     async fn read(target: &Target, history: &History, group: &str) -> Result<Self, Failure> {
-        let selector = format!("{}={group}", names::GROUP);
+        let selector = format!("{}={group}", annotations::GROUP);
         let namespaces = target.list("/api/v1/namespaces", "Namespace", &selector).await?;
         let orders = namespaces.iter().filter_map(order).collect();
         let others = namespaces.iter().map(|namespace| text(namespace, "/metadata/name").to_owned());
@@ -90,6 +90,6 @@ impl Others {
 
 /// The annotation `order` of a Namespace, with its name.
 fn order(namespace: &serde_json::Value) -> Option<(String, i32)> {
-    let order = super::inventory::annotation(namespace, names::ORDER)?.parse().ok()?;
+    let order = super::inventory::annotation(namespace, annotations::ORDER)?.parse().ok()?;
     Some((text(namespace, "/metadata/name").to_owned(), order))
 }

@@ -15,7 +15,7 @@ use super::{
     target::{Flags, Target},
 };
 use crate::{
-    names,
+    annotations,
     resolve::Observed,
     snapshot::{Authorship, ObjectName, SourceKind, source_label},
 };
@@ -105,9 +105,9 @@ impl History {
         let collection = format!("/api/v1/namespaces/{}/{}", target.namespace, source.kind.plural());
         let selector = format!(
             "{}={},{}={}",
-            names::MANAGED_BY,
-            names::MANAGER,
-            names::SOURCE,
+            annotations::MANAGED_BY,
+            annotations::MANAGER,
+            annotations::SOURCE,
             source_label(&source.name)
         );
         let found = target.list(&collection, source.kind.as_str(), &selector).await?;
@@ -230,7 +230,7 @@ pub(super) fn used_by(inventory: &Inventory, (namespace, object): &SourceKey) ->
         names_it(&workload.value, workload.value.pointer(&workload.kind.template_pointer()))
     });
     let revisions = inventory.revisions.iter().filter(|revision| {
-        label(revision, names::REVISION).is_some() && names_it(revision, revision_template(revision))
+        label(revision, annotations::REVISION).is_some() && names_it(revision, revision_template(revision))
     });
     let revisions =
         revisions.map(|revision| format!("{}/{}", text(revision, "/kind"), text(revision, "/metadata/name")));
@@ -246,5 +246,5 @@ fn size(object: &Value) -> usize {
 /// The change that a snapshot records.
 pub(super) fn stated_change(snapshot: &Value) -> Option<Authorship> {
     let stated = |key| annotation(snapshot, key).map(str::to_owned);
-    Some(Authorship { at: stated(names::CHANGED_AT)?, by: stated(names::CHANGED_BY)? })
+    Some(Authorship { at: stated(annotations::CHANGED_AT)?, by: stated(annotations::CHANGED_BY)? })
 }

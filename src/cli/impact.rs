@@ -18,11 +18,11 @@ use super::{
     target::{Flags, Target},
 };
 use crate::{
+    annotations,
     cluster::{
         ApiError,
         facts::{Fact, FactReader, decide_with_reads},
     },
-    names,
     resolve::{Facts, Need, Observed, Request, Use, Workload, auto_roll_value},
     schema::Schemas,
     server::Client,
@@ -213,7 +213,7 @@ async fn effect(
         ));
     }
     if let Some(held) = used.snapshot.as_ref().filter(|_| used.on_hold) {
-        return Ok((false, format!("held at {held} (annotation {})", names::HOLD)));
+        return Ok((false, format!("held at {held} (annotation {})", annotations::HOLD)));
     }
     if !workload.kind.rolls {
         return Ok((false, format!("a stored {} never changes", workload.kind)));
@@ -273,7 +273,7 @@ async fn refusal(
     given: &BTreeMap<&ObjectName, &Observed>,
 ) -> Result<Option<String>, Failure> {
     let mut poked = serde_json::Value::clone(&workload.value);
-    poked["metadata"]["annotations"][names::ROLL] = auto_roll_value(jiff::Timestamp::now()).into();
+    poked["metadata"]["annotations"][annotations::ROLL] = auto_roll_value(jiff::Timestamp::now()).into();
     let (old, new) = (workload.value.to_string(), poked.to_string());
     let read = |text| Workload::parse(&workload.kind, text).ok();
     let (Some(old), Some(new)) = (read(&old), read(&new)) else { return Ok(None) };

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::{failure::Failure, target::Target};
 use crate::{
+    annotations,
     cluster::ApiError,
     kinds::{REVISION_KINDS, WorkloadKind},
-    names,
     resolve::{Health, Observed, Record, Referrer, Refusal, Workload},
     snapshot::{Digest, ObjectName, Rotated, SourceKind},
     template::SourceMap,
@@ -228,7 +228,7 @@ impl OptedIn {
     /// The `revision` label of its template.
     pub(super) fn revision(&self) -> &str {
         let template = self.value.pointer(&self.kind.template_pointer());
-        template.and_then(|template| label(template, names::REVISION)).unwrap_or_default()
+        template.and_then(|template| label(template, annotations::REVISION)).unwrap_or_default()
     }
 
     /// The key of one of its sources or snapshots.
@@ -452,7 +452,7 @@ impl Inventory {
                 format!(
                     "no opted-in workload {text:?} in namespace {:?}{unread}: is it labelled {}=true?",
                     target.namespace,
-                    names::ENABLED
+                    annotations::ENABLED
                 )
             }))),
             _ => {
@@ -550,7 +550,7 @@ fn shared(objects: Vec<Value>) -> Vec<Arc<Value>> {
 /// Whether the revision or pod has the `revision` label, or belongs to an opted-in workload. Those from before the opt-in, and
 /// those whose sources are missing, have no label.
 pub(super) fn has_config(owners: &HashSet<String>, object: &Value) -> bool {
-    label(object, names::REVISION).is_some() || is_owned(object, |owner| owners.contains(owner))
+    label(object, annotations::REVISION).is_some() || is_owned(object, |owner| owners.contains(owner))
 }
 
 /// Whether the API server has a resource. If that cannot be known, it has.
@@ -569,7 +569,7 @@ async fn is_served(target: &Target, group_version: &str, plural: &str) -> bool {
 /// The label selector of opted-in workloads, with a further one.
 pub(super) fn opted_in(selector: &str) -> String {
     let comma = if selector.is_empty() { "" } else { "," };
-    format!("{selector}{comma}{0},{0}!=false", names::ENABLED)
+    format!("{selector}{comma}{0},{0}!=false", annotations::ENABLED)
 }
 
 fn opted_in_of(target: &Target, kind: &WorkloadKind, items: Vec<Value>) -> impl Iterator<Item = OptedIn> {
@@ -606,8 +606,8 @@ impl Snapshot {
     pub(super) fn read(kind: SourceKind, value: impl Into<Arc<Value>>) -> Option<(SourceKey, Self)> {
         let value = value.into();
         let name = ObjectName::new(kind, text(&value, "/metadata/name"));
-        let source = ObjectName::new(kind, annotation(&value, names::SOURCE_NAME)?);
-        let digest = annotation(&value, names::DIGEST).and_then(|digest| digest.parse().ok());
+        let source = ObjectName::new(kind, annotation(&value, annotations::SOURCE_NAME)?);
+        let digest = annotation(&value, annotations::DIGEST).and_then(|digest| digest.parse().ok());
         let created = text(&value, "/metadata/creationTimestamp").parse().ok()?;
         let namespace = text(&value, "/metadata/namespace").to_owned();
         Some(((namespace, name), Self { source, digest, created, value }))
@@ -645,7 +645,7 @@ pub(super) fn revision_number(revision: &Value) -> Option<i64> {
 
 /// The content of the `sources` annotation of a template.
 pub(super) fn sources_of(template: Option<&Value>) -> SourceMap<String> {
-    let entered = template.and_then(|template| annotation(template, names::SOURCES));
+    let entered = template.and_then(|template| annotation(template, annotations::SOURCES));
     entered.and_then(SourceMap::parse).unwrap_or_default()
 }
 

@@ -11,8 +11,8 @@ use serde_saphyr::Spanned;
 
 use super::{explain, fetch};
 use crate::{
+    annotations,
     kinds::Kinds,
-    names,
     resolve::Workload,
     snapshot::{ObjectName, SourceKind},
     template::Template,
@@ -199,7 +199,7 @@ pub(super) fn find_wrong_orders(kinds: &Kinds, all: &[(String, Value)]) -> Vec<(
         let kind = object["apiVersion"].as_str().zip(object["kind"].as_str());
         let Some(kind) = kind.and_then(|(version, kind)| kinds.by_kind(version, kind)) else { continue };
         let Ok(workload) = Workload::read(kind, object) else { continue };
-        if workload.label(names::ENABLED) == Some("false") {
+        if workload.label(annotations::ENABLED) == Some("false") {
             continue;
         }
         let references = workload.template.as_ref().map(Template::references).unwrap_or_default();

@@ -24,7 +24,7 @@ use super::{
     target::{Flags, Target},
 };
 use crate::{
-    names,
+    annotations,
     resolve::{Observed, Policy, Workload, hold_text, unpin_roll_value},
     snapshot::ObjectName,
     template::Template,
@@ -197,8 +197,8 @@ impl FoundWorkload {
         if metadata["annotations"].is_null() {
             operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
         }
-        let path = format!("/metadata/annotations/{}", names::pointer_token(names::HOLD));
-        let stored = &metadata["annotations"][names::HOLD];
+        let path = format!("/metadata/annotations/{}", annotations::pointer_token(annotations::HOLD));
+        let stored = &metadata["annotations"][annotations::HOLD];
         if !stored.is_null() {
             operations.push(json!({"op": "test", "path": path, "value": stored}));
         }
@@ -306,7 +306,7 @@ impl FoundWorkload {
                 "{workload}: {source} is held at {} (annotation {}): add --hold to move the hold, or run \
                  `kubectl confrev unpin {workload}` to end it",
                 snapshot.name,
-                names::HOLD
+                annotations::HOLD
             ))
         });
         held.map_or(Ok(()), |message| Err(Failure::Refused(message)))
@@ -403,8 +403,10 @@ impl Undo {
         // An undo reuses an old revision object under a new number, so revisions are ordered by number. Those without a
         // number keep their order by age.
         revisions.sort_by_key(|revision| std::cmp::Reverse(revision_number(revision).unwrap_or_default()));
-        let mut others =
-            revisions.iter().filter(|revision| label(revision, names::REVISION).is_some()).map(|revision| {
+        let mut others = revisions
+            .iter()
+            .filter(|revision| label(revision, annotations::REVISION).is_some())
+            .map(|revision| {
                 let sources = sources_of(revision_template(revision));
                 let is_other = |(source, name): &(&ObjectName, &String)| {
                     only.is_none_or(|only| only == *source)
@@ -535,7 +537,7 @@ impl FoundWorkload {
             let said = format!("{workload}: rolls to the present content of all its sources");
             (format!("unpin-{now}"), said)
         };
-        let body = self.annotation(names::ROLL, &json!(roll));
+        let body = self.annotation(annotations::ROLL, &json!(roll));
         let after = self.write_admitted(("application/merge-patch+json", &body), &goals, dry_run).await?;
         Ok(Made { said: vec![said], after, before: Some(self.workload.clone()) })
     }
@@ -550,7 +552,7 @@ impl FoundWorkload {
     ) -> Result<Made, Failure> {
         let mut operations = self.operations(Some(hold));
         if others {
-            let path = format!("/metadata/annotations/{}", names::pointer_token(names::ROLL));
+            let path = format!("/metadata/annotations/{}", annotations::pointer_token(annotations::ROLL));
             operations.push(json!({"op": "add", "path": path, "value": unpin_value()}));
         }
         let moves = sources.iter().filter(|used| {
@@ -597,7 +599,7 @@ impl Track {
             return Err(Failure::Refused(format!("{workload}: a stored {kind} never follows changes")));
         }
         let value = if follow { Value::Null } else { json!("false") };
-        let body = found.annotation(names::TRACK, &value);
+        let body = found.annotation(annotations::TRACK, &value);
         // The controller reads this setting; admission has nothing to complete.
         if self.common.dry_run != Some(DryRun::Client) {
             let only_try = self.common.dry_run == Some(DryRun::Server);

@@ -15,8 +15,8 @@ use super::{
     target::{Flags, Target},
 };
 use crate::{
+    annotations,
     cluster::{Api as _, Version},
-    names,
     resolve::parse_keep,
     snapshot::ObjectName,
 };
@@ -132,7 +132,7 @@ fn newest_rank(
     snapshot: &Snapshot,
     source: &Value,
 ) -> Option<(usize, usize)> {
-    let keep = parse_keep(annotation(source, names::KEEP)).or_else(|| parse_keep(None))?;
+    let keep = parse_keep(annotation(source, annotations::KEEP)).or_else(|| parse_keep(None))?;
     let siblings = inventory
         .snapshots
         .iter()
@@ -168,8 +168,8 @@ mod tests {
         let entered = json!({"configmaps": {"demo": "demo-1"}}).to_string();
         let revision = json!({
             "kind": "ReplicaSet",
-            "metadata": {"namespace": "a", "name": "web-1", "labels": {names::REVISION: "x"}},
-            "spec": {"template": {"metadata": {"annotations": {names::SOURCES: entered}}}},
+            "metadata": {"namespace": "a", "name": "web-1", "labels": {annotations::REVISION: "x"}},
+            "spec": {"template": {"metadata": {"annotations": {annotations::SOURCES: entered}}}},
         });
         let mut inventory = Inventory { revisions: vec![revision.into()], ..Inventory::default() };
         let name = ObjectName::new(SourceKind::ConfigMap, "demo-1");

@@ -12,8 +12,8 @@ use super::{
     output::{self, OutputFlag, OutputFormat},
 };
 use crate::{
+    annotations,
     kinds::{Kinds, WorkloadKind},
-    names,
     resolve::{self, Decision, Facts, NamespaceFacts, Need, Observed, Request, Workload},
     schema::Schemas,
     snapshot::{ObjectName, Rotated, snapshot_json},
@@ -100,7 +100,9 @@ fn render(
         let request = Request { namespace, secrets: false, new, old: None };
         let mut decision = given.preview(&request);
         if options.secrets {
-            for warning in decision.warnings.iter_mut().filter(|warning| warning.contains(names::SECRETS)) {
+            for warning in
+                decision.warnings.iter_mut().filter(|warning| warning.contains(annotations::SECRETS))
+            {
                 *warning = format!(
                     "{}: references to Secrets stay as written here: the names of their snapshots depend on a key of the \
                      installation",
@@ -144,9 +146,9 @@ impl Given {
                 given.objects.insert((namespace, source.name), observed);
             } else if (&object["apiVersion"], &object["kind"]) == (&"v1".into(), &"Namespace".into()) {
                 let facts = NamespaceFacts {
-                    enabled: object["metadata"]["labels"][names::ENABLED] == "true",
-                    secrets: object["metadata"]["annotations"][names::SECRETS] == "true",
-                    live_secrets: object["metadata"]["annotations"][names::SECRETS_MODE] == "live",
+                    enabled: object["metadata"]["labels"][annotations::ENABLED] == "true",
+                    secrets: object["metadata"]["annotations"][annotations::SECRETS] == "true",
+                    live_secrets: object["metadata"]["annotations"][annotations::SECRETS_MODE] == "live",
                     terminating: false,
                 };
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -196,7 +198,7 @@ impl Given {
                     of == namespace
                         && object["kind"] == target.kind
                         && object["metadata"]["name"] == target.name
-                        && object["metadata"]["labels"][names::ENABLED] == "true"
+                        && object["metadata"]["labels"][annotations::ENABLED] == "true"
                 });
                 facts.set_target_enabled(enabled);
             }

@@ -13,7 +13,7 @@ use super::{
     target::{Flags, Target},
 };
 use crate::{
-    names,
+    annotations,
     resolve::Observed,
     snapshot::{ObjectName, SourceKind},
 };
@@ -183,7 +183,7 @@ fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, String
         diff::compare(source.kind, &nothing, &diff::Side { name: name.to_owned(), content }, false);
     let mut labels = snapshot.value["metadata"]["labels"].clone();
     if let Some(labels) = labels.as_object_mut() {
-        labels.retain(|key, _| key != names::MANAGED_BY && key != names::SOURCE);
+        labels.retain(|key, _| key != annotations::MANAGED_BY && key != annotations::SOURCE);
     }
     let mut object = json!({
         "apiVersion": "v1",

@@ -31,8 +31,8 @@ use super::{
     wait::{self, CHECK_INTERVAL, WaitState},
 };
 use crate::{
+    annotations,
     kinds::REVISION_KINDS,
-    names,
     resolve::Observed,
     snapshot::{ObjectName, SourceKind},
 };
@@ -218,7 +218,7 @@ impl Affected {
     fn is_used_by(&self, revision: &Value) -> bool {
         let sources = sources_of(revision_template(revision));
         let namespace = text(revision, "/metadata/namespace");
-        label(revision, names::REVISION).is_some()
+        label(revision, annotations::REVISION).is_some()
             && self
                 .snapshots
                 .keys()
@@ -414,12 +414,13 @@ impl Revocation {
             let collection = Scope::Namespace(namespace).collection("v1", self.kind.plural());
             let path = format!("{collection}/{}", source.name);
             let Some(live) = self.target.get(&path).await? else { continue };
-            let earlier = annotation(&live, names::REVOKED).unwrap_or_default().split(',').map(str::trim);
+            let earlier =
+                annotation(&live, annotations::REVOKED).unwrap_or_default().split(',').map(str::trim);
             revoked.extend(earlier.filter(|name| !name.is_empty()).map(str::to_owned));
             let names: Vec<_> = revoked.into_iter().collect();
             let version = &live["metadata"]["resourceVersion"];
             let body = json!({"metadata": {
-                "resourceVersion": version, "annotations": {names::REVOKED: names.join(",")},
+                "resourceVersion": version, "annotations": {annotations::REVOKED: names.join(",")},
             }});
             self.target.patch(&path, "application/merge-patch+json", &body, false).await?;
         }

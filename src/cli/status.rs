@@ -15,7 +15,7 @@ use super::{
     source_state::{self, UsedSource},
     target::{Flags, Target},
 };
-use crate::names;
+use crate::annotations;
 
 /// How often `--watch` reads the state.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
@@ -137,7 +137,7 @@ fn nothing(scope: &Scope, options: &StatusOptions) -> String {
     format!(
         "no opted-in workloads{} in {place}: label a workload {}=true to opt it in",
         labels.unwrap_or_default(),
-        names::ENABLED
+        annotations::ENABLED
     )
 }
 
@@ -177,7 +177,7 @@ pub(super) fn status(
     let delays = sources.iter().filter_map(|used| used.reason.clone());
     // A workload that does not follow changes says so before a change comes.
     let is_stopped = workload.kind.rolls && !workload.record.track;
-    let stopped = is_stopped.then(|| format!("paused ({}=false)", names::TRACK));
+    let stopped = is_stopped.then(|| format!("paused ({}=false)", annotations::TRACK));
     let mut reasons: Vec<_> = delays.chain(stopped).chain(pause.clone().map(|pause| pause.at)).collect();
     reasons.dedup();
     let template = template_state(inventory, workload);
@@ -199,7 +199,7 @@ fn or_dash(cell: String) -> String {
 }
 
 fn pod_config(pod: &Value) -> String {
-    label(pod, names::REVISION).unwrap_or_default().to_owned()
+    label(pod, annotations::REVISION).unwrap_or_default().to_owned()
 }
 
 /// `8 present, 2 of 3f2a61c0de`.

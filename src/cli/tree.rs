@@ -15,7 +15,7 @@ use super::{
     pauses, source_state, status,
     target::{Flags, Target},
 };
-use crate::{names, snapshot::Digest, template::SourceMap};
+use crate::{annotations, snapshot::Digest, template::SourceMap};
 
 /// The roles that a ReplicaSet may have in its workload.
 const ROLES: [&str; 5] = ["active", "preview", "stable", "canary", "present"];
@@ -66,7 +66,7 @@ pub(super) async fn run(options: &TreeOptions) -> Result<(), Failure> {
     let mut hidden = 0;
     for revision in inventory.revisions_of(workload) {
         let node = revision_node(&inventory, workload, revision);
-        let is_present = label(revision, names::REVISION).unwrap_or_default() == workload.revision();
+        let is_present = label(revision, annotations::REVISION).unwrap_or_default() == workload.revision();
         if options.all || is_present || !inventory.pods_of(workload, revision).is_empty() {
             root.below.push(node);
         } else {
@@ -89,13 +89,13 @@ pub(super) async fn run(options: &TreeOptions) -> Result<(), Failure> {
 
 /// The live sources of a template.
 pub(super) fn live_of(template: Option<&Value>) -> SourceMap<Digest> {
-    let entered = template.and_then(|template| annotation(template, names::LIVE));
+    let entered = template.and_then(|template| annotation(template, annotations::LIVE));
     entered.and_then(SourceMap::parse).unwrap_or_default()
 }
 
 fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) -> Node {
     let pods = inventory.pods_of(workload, revision);
-    let config = label(revision, names::REVISION);
+    let config = label(revision, annotations::REVISION);
     let mut notes = vec![config.map_or("no config".to_owned(), |config| format!("config {config}"))];
     notes.extend(revision_number(revision).map(|number| format!("revision {number}")));
     notes.extend(role(inventory, workload, revision).map(str::to_owned));

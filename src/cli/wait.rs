@@ -15,7 +15,7 @@ use super::{
     source_state::{self, SourceState},
     target::{Flags, Target},
 };
-use crate::{names, resolve::Health, snapshot::ObjectName};
+use crate::{annotations, resolve::Health, snapshot::ObjectName};
 
 /// How often the state is read.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -214,7 +214,7 @@ pub(super) async fn of_workload(
             SourceState::Held => {
                 return Ok(WaitState::Stuck(format!(
                     "{of}: annotation {} keeps its snapshot, see kubectl confrev unpin",
-                    names::HOLD
+                    annotations::HOLD
                 )));
             }
             SourceState::Refused => {
@@ -225,7 +225,7 @@ pub(super) async fn of_workload(
             SourceState::SecretsOff => {
                 return Ok(WaitState::Stuck(format!(
                     "{of}: enable them in the installation, or remove the annotation {} from the workload",
-                    names::SECRETS
+                    annotations::SECRETS
                 )));
             }
             SourceState::Missing | SourceState::SourceGone | SourceState::Unknown => {

@@ -21,7 +21,7 @@ use super::{
     target::{Flags, Target},
 };
 use crate::{
-    names,
+    annotations,
     resolve::{ALL_WAVES, AnalysisRun, Observed, Progress, RunState},
     snapshot::{DIGITS, ObjectName, snapshot_name},
 };
@@ -162,15 +162,15 @@ pub(super) async fn act(
     let with_again = |value: Value, snapshot: Option<&str>| {
         let mut annotations = json!({key: value});
         if let Some(again) = &again {
-            annotations[names::RETRIED] = of_namespace(again, own.as_deref(), snapshot);
+            annotations[annotations::RETRIED] = of_namespace(again, own.as_deref(), snapshot);
         }
         annotations
     };
     let mut values = vec![(&target.namespace, with_again(value.clone(), own.as_deref()))];
     for other in &others.sources {
-        let value = match retry(other).filter(|_| key == names::RETRIED) {
+        let value = match retry(other).filter(|_| key == annotations::RETRIED) {
             Some((_, value, _)) => value,
-            None if key == names::RETRIED => continue,
+            None if key == annotations::RETRIED => continue,
             None => of_namespace(&value, own.as_deref(), snapshot_of(other).as_deref()),
         };
         values.push((&other.namespace, with_again(value, snapshot_of(other).as_deref())));
@@ -198,7 +198,7 @@ fn retry(history: &History) -> Option<(&'static str, Value, String)> {
     });
     refused.map(|(name, refusal)| {
         let said = format!("{name} is no longer refused ({}): workloads move to it again", refusal.reason);
-        (names::RETRIED, json!(refusal.retry_text(name)), said)
+        (annotations::RETRIED, json!(refusal.retry_text(name)), said)
     })
 }
 
@@ -242,22 +242,24 @@ fn decision(
             status.source
         ))),
         WaveCommand::Promote if all => Ok((
-            names::PROMOTED,
+            annotations::PROMOTED,
             json!(format!("{snapshot} {ALL_WAVES}")),
             format!("all waves of {snapshot} begin now"),
         )),
         WaveCommand::Promote => Ok((
-            names::PROMOTED,
+            annotations::PROMOTED,
             json!(format!("{snapshot} {}", wave + 1)),
             format!("wave {} of {waves} of {snapshot} begins now", wave + 1),
         )),
         WaveCommand::Abort => {
-            Ok((names::ABORTED, json!(snapshot), format!("no further workload moves to {snapshot}")))
+            Ok((annotations::ABORTED, json!(snapshot), format!("no further workload moves to {snapshot}")))
         }
         WaveCommand::Retry if status.may_analyse_again => {
-            Ok((names::ABORTED, Value::Null, format!("wave {wave} of {snapshot} is analysed again")))
+            Ok((annotations::ABORTED, Value::Null, format!("wave {wave} of {snapshot} is analysed again")))
         }
-        WaveCommand::Retry => Ok((names::ABORTED, Value::Null, format!("{snapshot} moves on in waves"))),
+        WaveCommand::Retry => {
+            Ok((annotations::ABORTED, Value::Null, format!("{snapshot} moves on in waves")))
+        }
     }
 }
 
@@ -348,7 +350,10 @@ async fn status_of(
     }
     let has_waves = |(_, other): (&str, &Observed)| other.spread_policy().waves.is_some();
     if policy.waves.is_none() && !others.present().any(has_waves) {
-        return Err(Failure::NotFound(format!("{source} has no waves: see the annotation {}", names::WAVES)));
+        return Err(Failure::NotFound(format!(
+            "{source} has no waves: see the annotation {}",
+            annotations::WAVES
+        )));
     }
     let mut inventory = Inventory::read_moves(target, &Scope::Namespace(target.namespace.clone())).await?;
     others.join(target, &mut inventory).await?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::objects::Owner;
-use crate::{names, telemetry::metrics::Reason};
+use crate::{annotations, telemetry::metrics::Reason};
 
 /// For how long an equal Event is not repeated.
 pub const REPEAT_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
@@ -137,8 +137,8 @@ impl Event {
             "kind": "Event",
             "metadata": {"name": self.name(), "namespace": *self.namespace},
             "eventTime": format!("{:.6}", self.at),
-            "reportingController": format!("{}controller", names::PREFIX),
-            "reportingInstance": names::MANAGER,
+            "reportingController": format!("{}controller", annotations::PREFIX),
+            "reportingInstance": annotations::MANAGER,
             "action": self.reason.action(),
             "type": if self.reason.is_warning() { "Warning" } else { "Normal" },
             "reason": self.reason.text(),

@@ -24,8 +24,8 @@ use super::{
     reads::SharedReads,
 };
 use crate::{
+    annotations,
     kinds::{Kinds, WorkloadKind},
-    names,
     resolve::{
         Analysis, Health, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef, Workload,
         auto_roll_value, may_lend_template,
@@ -398,9 +398,9 @@ impl Api for KubeApi {
         };
         let value: Value = parse(&bytes, &path)?;
         Ok(NamespaceFacts {
-            enabled: value["metadata"]["labels"][names::ENABLED] == "true",
-            secrets: value["metadata"]["annotations"][names::SECRETS] == "true",
-            live_secrets: value["metadata"]["annotations"][names::SECRETS_MODE] == "live",
+            enabled: value["metadata"]["labels"][annotations::ENABLED] == "true",
+            secrets: value["metadata"]["annotations"][annotations::SECRETS] == "true",
+            live_secrets: value["metadata"]["annotations"][annotations::SECRETS_MODE] == "live",
             terminating: value["metadata"].get("deletionTimestamp").is_some(),
         })
     }
@@ -417,7 +417,7 @@ impl Api for KubeApi {
             other => other?,
         };
         let value: Value = parse(&bytes, &path)?;
-        Ok(Some(value["metadata"]["labels"][names::ENABLED] == "true"))
+        Ok(Some(value["metadata"]["labels"][annotations::ENABLED] == "true"))
     }
 
     async fn revisions(&self, namespace: &str, of: &RevisionsOf) -> Result<Vec<Past>, ApiError> {
@@ -478,7 +478,7 @@ impl Api for KubeApi {
         let body = json!({"metadata": {
             "uid": version.uid,
             "resourceVersion": version.resource_version,
-            "annotations": {names::CHANGED_BY: by},
+            "annotations": {annotations::CHANGED_BY: by},
         }});
         self.patch(path, PatchFormat::Merge, &body, Keep::Errors).await.map(drop)
     }
@@ -495,9 +495,9 @@ impl Api for KubeApi {
             "uid": version.uid,
             "resourceVersion": version.resource_version,
             "annotations": {
-                names::REFUSED: refusal.map(|refusal| &refusal.reason),
-                names::REFUSED_AT: refusal.map(|refusal| &refusal.at),
-                names::PREVIOUS: refusal.and_then(|refusal| refusal.previous.as_ref()),
+                annotations::REFUSED: refusal.map(|refusal| &refusal.reason),
+                annotations::REFUSED_AT: refusal.map(|refusal| &refusal.at),
+                annotations::PREVIOUS: refusal.and_then(|refusal| refusal.previous.as_ref()),
             },
         }});
         let body = (PatchFormat::Merge.content_type(), body.to_string().into_bytes());
@@ -597,7 +597,12 @@ impl Api for KubeApi {
 
     async fn analysis_runs(&self, namespace: &str, source: &str) -> Result<Vec<Value>, ApiError> {
         let collection = path::collection(ROLLOUTS_API, namespace, "analysisruns")?;
-        let selector = format!("{}%3D{}%2C{}%3D{source}", names::MANAGED_BY, names::MANAGER, names::SOURCE);
+        let selector = format!(
+            "{}%3D{}%2C{}%3D{source}",
+            annotations::MANAGED_BY,
+            annotations::MANAGER,
+            annotations::SOURCE
+        );
         let path = format!("{collection}?labelSelector={}", selector.replace('/', "%2F"));
         let list = self.get_if_exists(path).await?.unwrap_or_default();
         Ok(list["items"].as_array().cloned().unwrap_or_default())

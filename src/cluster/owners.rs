@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::objects::Owner;
-use crate::{names, uid::Uid};
+use crate::{annotations, uid::Uid};
 
 /// The owners that others added; `None` if confrev added none, or managedFields do not show it.
 pub fn owners_of_others(object: &[u8]) -> Option<Vec<Owner>> {
@@ -39,7 +39,7 @@ fn entered_by_confrev(object: &Value) -> BTreeSet<Uid> {
     managers
         .into_iter()
         .flatten()
-        .filter(|entry| entry["manager"] == names::MANAGER)
+        .filter(|entry| entry["manager"] == annotations::MANAGER)
         .filter_map(|entry| entry["fieldsV1"]["f:metadata"]["f:ownerReferences"].as_object())
         .flat_map(|fields| fields.keys())
         .filter_map(|key| serde_json::from_str::<Value>(key.strip_prefix("k:")?).ok())

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::objects::Precondition;
-use crate::names;
+use crate::annotations;
 
 /// The patch formats in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,23 +26,26 @@ impl PatchFormat {
 /// Writes `roll`, on a condition. In a JSON patch, a test for `null` passes where the field is missing. The API
 /// server's library (evanphx/json-patch) does so, and tests check it.
 pub(super) fn poke_body(condition: &Precondition, roll: &str) -> (PatchFormat, Value) {
-    let pointer = |map: &str, key: &str| format!("/metadata/{map}/{}", names::pointer_token(key));
+    let pointer = |map: &str, key: &str| format!("/metadata/{map}/{}", annotations::pointer_token(key));
     let absent = |path: String| json!({"op": "test", "path": path, "value": null});
     match condition {
         Precondition::Version(version) => {
-            let metadata = json!({"resourceVersion": version, "annotations": {names::ROLL: roll}});
+            let metadata = json!({"resourceVersion": version, "annotations": {annotations::ROLL: roll}});
             (PatchFormat::Merge, json!({"metadata": metadata}))
         }
         Precondition::Unlabelled { has_labels, has_annotations } => {
-            let label =
-                if *has_labels { pointer("labels", names::ENABLED) } else { "/metadata/labels".to_owned() };
+            let label = if *has_labels {
+                pointer("labels", annotations::ENABLED)
+            } else {
+                "/metadata/labels".to_owned()
+            };
             let mut operations = vec![absent(label)];
             if *has_annotations {
-                let path = pointer("annotations", names::ROLL);
+                let path = pointer("annotations", annotations::ROLL);
                 operations.push(json!({"op": "add", "path": path, "value": roll}));
             } else {
                 operations.push(absent("/metadata/annotations".to_owned()));
-                let value = json!({names::ROLL: roll});
+                let value = json!({annotations::ROLL: roll});
                 operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": value}));
             }
             (PatchFormat::Json, Value::Array(operations))

@@ -18,9 +18,9 @@ use super::{
     path,
 };
 use crate::{
+    annotations,
     json::At,
     kinds::{REVISION_KINDS, WorkloadKind},
-    names,
     resolve::{Health, Past, Record, RevisionsOf, Use, Workload},
     snapshot::{ObjectName, Rotated},
     template::Template,
@@ -92,13 +92,13 @@ impl TemplateKind {
     /// The collection and selector of all objects of a namespace that may count.
     fn listed(&self, namespace: &str) -> Result<Listed, ApiError> {
         let collection = path::collection(&self.api_version, namespace, &self.plural)?;
-        let selector = if self.opted_in { format!("{}=true", names::ENABLED) } else { String::new() };
+        let selector = if self.opted_in { format!("{}=true", annotations::ENABLED) } else { String::new() };
         Ok(Listed { collection, selector, metadata_only: false })
     }
 
     /// Whether an object with these labels counts.
     fn counts(&self, metadata: &ListedMetadata) -> bool {
-        let label = metadata.labels.as_ref().and_then(|labels| labels.get(names::ENABLED));
+        let label = metadata.labels.as_ref().and_then(|labels| labels.get(annotations::ENABLED));
         !self.opted_in || label.is_some_and(|value| value == "true")
     }
 }
@@ -249,7 +249,7 @@ impl KubeApi {
     ) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
         let of = Listed {
             collection: path::collection(&kind.api_version(), namespace, &kind.plural)?,
-            selector: format!("!{}", names::ENABLED),
+            selector: format!("!{}", annotations::ENABLED),
             metadata_only: false,
         };
         let namespace: Arc<str> = Arc::from(namespace);
@@ -290,7 +290,7 @@ impl LiveWorkload {
     pub fn read(kind: &WorkloadKind, text: &str, rotated: &Rotated) -> Result<Self, serde_json::Error> {
         let workload = Workload::parse(kind, text)?;
         let record = Record::of(&workload, Health::read(&kind.kind, text), rotated);
-        match workload.label(names::ENABLED) {
+        match workload.label(annotations::ENABLED) {
             Some("true") => return Ok(Self::Enabled(Box::new(record))),
             None if !workload.is_being_deleted() => {}
             _ => return Ok(Self::Apart),

@@ -12,7 +12,7 @@ use std::{
 
 use confrev_schema::{Failure, Job};
 
-use crate::{names, resolve::SchemaReference};
+use crate::{annotations, resolve::SchemaReference};
 
 /// The hidden command that runs a check.
 pub const COMMAND: &str = "__check-schema";
@@ -64,7 +64,7 @@ pub(super) fn run(program: &Path, job: &Job) -> Option<Result<(), Failure>> {
 pub(super) fn cut_off(reference: &SchemaReference) -> String {
     format!(
         "the check against the schema {reference} (annotation {}) was ended after {SECONDS} s or {} MiB: simplify the schema",
-        names::SCHEMA,
+        annotations::SCHEMA,
         MEMORY >> 20
     )
 }

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 pub use child::{COMMAND, answer};
 
 use crate::{
+    annotations,
     cluster::{Api, ApiError},
-    names,
     resolve::{Observed, SchemaReference},
     server::{Client, FairSemaphore},
     snapshot::{ObjectName, SourceKind},
@@ -101,7 +101,7 @@ fn job(
 ) -> Result<Job, String> {
     let at = reference.namespace.as_deref().unwrap_or(namespace);
     let is_given = |found: &&Observed| {
-        let listed = found.annotation(names::SCHEMA_FOR);
+        let listed = found.annotation(annotations::SCHEMA_FOR);
         SchemaReference::may_be_used(at, listed.as_deref(), namespace)
     };
     // Whether another namespace has a ConfigMap is not revealed.
@@ -109,22 +109,22 @@ fn job(
         return Err(if at == namespace {
             format!(
                 "annotation {}: ConfigMap {:?} does not exist in namespace {at:?}",
-                names::SCHEMA,
+                annotations::SCHEMA,
                 reference.config_map
             )
         } else {
             format!(
                 "annotation {}: namespace {at:?} has no ConfigMap {:?} whose annotation {} contains {namespace:?}",
-                names::SCHEMA,
+                annotations::SCHEMA,
                 reference.config_map,
-                names::SCHEMA_FOR
+                annotations::SCHEMA_FOR
             )
         });
     };
     let schema = found.entry_texts().remove(&reference.key).flatten().ok_or_else(|| {
         format!(
             "annotation {}: ConfigMap {:?} has no key {:?} with text",
-            names::SCHEMA,
+            annotations::SCHEMA,
             reference.config_map,
             reference.key
         )
@@ -138,7 +138,7 @@ fn text(reference: &SchemaReference, result: Option<Result<(), Failure>>) -> Opt
     match result {
         Some(Ok(())) => None,
         Some(Err(Failure::Schema(error))) => {
-            Some(format!("annotation {}: {reference} is no schema: {error}", names::SCHEMA))
+            Some(format!("annotation {}: {reference} is no schema: {error}", annotations::SCHEMA))
         }
         Some(Err(Failure::Content(error))) => Some(content(reference, &error)),
         None => Some(child::cut_off(reference)),
@@ -146,5 +146,5 @@ fn text(reference: &SchemaReference, result: Option<Result<(), Failure>>) -> Opt
 }
 
 fn content(reference: &SchemaReference, error: &str) -> String {
-    format!("it fails the schema {reference} (annotation {}): {error}", names::SCHEMA)
+    format!("it fails the schema {reference} (annotation {}): {error}", annotations::SCHEMA)
 }

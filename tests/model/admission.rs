@@ -7,7 +7,7 @@ use axum::body::Body;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use confrev::{
     admission::{Context, ReviewLimits, router},
-    names::{self, WORKLOAD_SETTINGS},
+    annotations::{self, WORKLOAD_SETTINGS},
     schema::Schemas,
 };
 use futures::FutureExt as _;
@@ -109,7 +109,7 @@ impl Model {
         if answer["allowed"] != true {
             let code = u16::try_from(answer["status"]["code"].as_u64().unwrap()).unwrap();
             let message = answer["status"]["message"].as_str().unwrap().to_owned();
-            let is_bad_hold = message.contains(names::HOLD) && self.holds_nothing(key, wanted);
+            let is_bad_hold = message.contains(annotations::HOLD) && self.holds_nothing(key, wanted);
             if !self.conditions().disturbed && !self.is_enumerated() && !is_bad_hold {
                 self.broken("contained", format!("{key} was refused: {message}"));
             }
@@ -132,7 +132,7 @@ impl Model {
 
     /// Whether the `hold` annotation names an object that is not a snapshot.
     pub(crate) fn holds_nothing(&self, key: &Key, object: &Value) -> bool {
-        let text = annotation(object, names::HOLD).unwrap_or_default();
+        let text = annotation(object, annotations::HOLD).unwrap_or_default();
         let mut names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
         names.any(|name| {
             let live = self.get(&Key::configmap(&key.namespace, name));
@@ -143,8 +143,8 @@ impl Model {
     fn admit_source(self: &Arc<Self>, key: &Key, wanted: &Value, old: Option<&Value>, intent: Intent) {
         let changed = old.is_none_or(|old| {
             wanted["data"] != old["data"]
-                || label(wanted, names::ENABLED) != label(old, names::ENABLED)
-                || annotation(wanted, names::KEEP) != annotation(old, names::KEEP)
+                || label(wanted, annotations::ENABLED) != label(old, annotations::ENABLED)
+                || annotation(wanted, annotations::KEEP) != annotation(old, annotations::KEEP)
         });
         if changed && self.conditions().webhook {
             // Admission of sources never denies, whatever the answer.
@@ -254,17 +254,17 @@ pub(crate) fn selects(namespace_enabled: bool, kind: Kind, wanted: &Value, old: 
         return false;
     }
     let either = |matches: &dyn Fn(&Value) -> bool| matches(wanted) || old.is_some_and(matches);
-    let selected = either(&|object| match label(object, names::ENABLED) {
+    let selected = either(&|object| match label(object, annotations::ENABLED) {
         None => namespace_enabled,
         Some(value) => value != "false",
     });
     let changed = old.is_none_or(|old| {
         kind.template(wanted) != kind.template(old)
             || wanted["spec"]["workloadRef"] != old["spec"]["workloadRef"]
-            || label(wanted, names::ENABLED) != label(old, names::ENABLED)
+            || label(wanted, annotations::ENABLED) != label(old, annotations::ENABLED)
             || WORKLOAD_SETTINGS
                 .iter()
-                .chain(&[names::SEEN, names::ENABLED_BY])
+                .chain(&[annotations::SEEN, annotations::ENABLED_BY])
                 .any(|key| annotation(wanted, key) != annotation(old, key))
     });
     selected && changed

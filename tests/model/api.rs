@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use confrev::{
+    annotations,
     cluster::{
         Api, ApiError, Candidate, Created, Event, LiveWorkload, Owner, Precondition, Usage, Version,
         WorkloadKey,
     },
     kinds::REVISION_KINDS,
-    names,
     resolve::{
         Analysis, Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload,
         auto_roll_value,
@@ -95,9 +95,9 @@ impl Model {
             return NamespaceFacts { terminating: true, ..NamespaceFacts::default() };
         };
         NamespaceFacts {
-            enabled: label(&namespace, names::ENABLED) == Some("true"),
-            secrets: annotation(&namespace, names::SECRETS) == Some("true"),
-            live_secrets: annotation(&namespace, names::SECRETS_MODE) == Some("live"),
+            enabled: label(&namespace, annotations::ENABLED) == Some("true"),
+            secrets: annotation(&namespace, annotations::SECRETS) == Some("true"),
+            live_secrets: annotation(&namespace, annotations::SECRETS_MODE) == Some("live"),
             terminating: !namespace["metadata"]["deletionTimestamp"].is_null(),
         }
     }
@@ -150,7 +150,7 @@ impl Api for Memory {
         let key = Kind::named(&target.kind).map(|kind| Key::new(kind, namespace, &target.name));
         self.call("read target", false, move |model| {
             let live = key.and_then(|key| model.get(&key));
-            Ok(live.map(|live| label(&live, names::ENABLED) == Some("true")))
+            Ok(live.map(|live| label(&live, annotations::ENABLED) == Some("true")))
         })
         .await
     }
@@ -234,7 +234,7 @@ impl Api for Memory {
         let (version, by) = (version.clone(), by.to_owned());
         self.call(&what.clone(), true, move |model| {
             let mut object = (*model.of_version(&what, &key, &version)?).clone();
-            set_meta(&mut object, "annotations", names::CHANGED_BY, Some(&by));
+            set_meta(&mut object, "annotations", annotations::CHANGED_BY, Some(&by));
             model.commit(&key, object);
             Ok(())
         })
@@ -255,9 +255,11 @@ impl Api for Memory {
             let mut object = (*model.of_version(&what, &key, &version)?).clone();
             let (reason, at) = refusal.as_ref().map(|refusal| (&*refusal.reason, &*refusal.at)).unzip();
             let previous = refusal.as_ref().and_then(|refusal| refusal.previous.as_deref());
-            for (name, value) in
-                [(names::REFUSED, reason), (names::REFUSED_AT, at), (names::PREVIOUS, previous)]
-            {
+            for (name, value) in [
+                (annotations::REFUSED, reason),
+                (annotations::REFUSED_AT, at),
+                (annotations::PREVIOUS, previous),
+            ] {
                 set_meta(&mut object, "annotations", name, value);
             }
             let marked = model.commit(&key, object);
@@ -318,12 +320,12 @@ impl Api for Memory {
                 let mut object = live.ok_or(Refusal::NotFound)?.clone();
                 let holds = match &condition {
                     Precondition::Version(version) => object["metadata"]["resourceVersion"] == *version,
-                    Precondition::Unlabelled { .. } => label(&object, names::ENABLED).is_none(),
+                    Precondition::Unlabelled { .. } => label(&object, annotations::ENABLED).is_none(),
                 };
                 if !holds {
                     return Err(Refusal::Conflict);
                 }
-                set_meta(&mut object, "annotations", names::ROLL, Some(&auto_roll_value(now)));
+                set_meta(&mut object, "annotations", annotations::ROLL, Some(&auto_roll_value(now)));
                 Ok(object)
             });
             let what = what.clone();
@@ -422,7 +424,7 @@ impl Api for Memory {
         self.call("list AnalysisRuns", false, move |model| {
             let store = model.store();
             let its = store.of_kind(Kind::AnalysisRun).filter(|(key, run)| {
-                key.namespace == namespace && label(run, names::SOURCE) == Some(&*source)
+                key.namespace == namespace && label(run, annotations::SOURCE) == Some(&*source)
             });
             Ok(its.map(|(_, run)| (**run).clone()).collect())
         })
@@ -498,7 +500,7 @@ fn note_entered(object: &mut Value, known: &[String], owners: &[Owner]) {
         fields.insert(field_of(owner), json!({}));
     }
     object["metadata"]["managedFields"] = json!([
-        {"manager": names::MANAGER, "fieldsV1": {"f:metadata": {"f:ownerReferences": fields}}}
+        {"manager": annotations::MANAGER, "fieldsV1": {"f:metadata": {"f:ownerReferences": fields}}}
     ]);
 }
 

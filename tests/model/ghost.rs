@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use confrev::{cluster::Event, names, telemetry::metrics::Reason};
+use confrev::{annotations, cluster::Event, telemetry::metrics::Reason};
 use jiff::SignedDuration;
 use serde_json::Value;
 
@@ -99,7 +99,7 @@ impl Ghost {
         }
         if key.kind == Kind::ConfigMap {
             self.lost.remove(key);
-            let mode = label(object, names::ENABLED);
+            let mode = label(object, annotations::ENABLED);
             let (exempt, live) = (matches!(mode, Some("false" | "live")), mode == Some("live"));
             self.push(key, SourceState { content: Some(object["data"].clone()), exempt, live });
         }
@@ -285,5 +285,5 @@ impl Ghost {
 
 /// Templates of one namespace with equal `sources` have equal snapshots.
 fn frozen_key(namespace: &str, template: &Value) -> (String, String) {
-    (namespace.to_owned(), annotation(template, names::SOURCES).unwrap_or_default().to_owned())
+    (namespace.to_owned(), annotation(template, annotations::SOURCES).unwrap_or_default().to_owned())
 }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use confrev::names;
+use confrev::annotations;
 use serde_json::Value;
 
 use crate::{
@@ -49,14 +49,14 @@ impl Model {
         old: Option<&Value>,
         (intent, mark): (Intent, &Mark),
     ) -> Pins {
-        if label(admitted, names::ENABLED) != Some("true") {
+        if label(admitted, annotations::ENABLED) != Some("true") {
             return Pins::new();
         }
         let template = |object: &Value| object["spec"]["template"].clone();
         // An undo keeps the settings, whatever annotations it restores.
-        let exclude = annotation(admitted, names::EXCLUDE).unwrap_or_default();
+        let exclude = annotation(admitted, annotations::EXCLUDE).unwrap_or_default();
         // A revision from before the opt-in has no such label: its names are the user's own.
-        let labelled = !wanted["spec"]["template"]["metadata"]["labels"][names::REVISION].is_null();
+        let labelled = !wanted["spec"]["template"]["metadata"]["labels"][annotations::REVISION].is_null();
         let is_undo = |old: &Value| {
             let mut revisions = self.replicasets(old).into_iter();
             labelled
@@ -73,7 +73,7 @@ impl Model {
             key,
             mark,
             intent,
-            track: annotation(admitted, names::TRACK) != Some("false"),
+            track: annotation(admitted, annotations::TRACK) != Some("false"),
             is_undo: old.is_some_and(is_undo),
             disturbed: self.conditions().disturbed,
             excluded: exclude.split(',').map(str::to_owned).collect(),
@@ -106,13 +106,14 @@ impl Model {
         object: &Value,
         entered: &[(String, String)],
     ) -> BTreeMap<String, String> {
-        let text = annotation(object, names::HOLD).unwrap_or_default();
+        let text = annotation(object, annotations::HOLD).unwrap_or_default();
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
         names
             .filter_map(|name| {
                 let live = self.get(&Key::configmap(&key.namespace, name));
                 let live = live.filter(|object| is_snapshot(object));
-                let told = live.and_then(|object| annotation(&object, names::SOURCE_NAME).map(str::to_owned));
+                let told =
+                    live.and_then(|object| annotation(&object, annotations::SOURCE_NAME).map(str::to_owned));
                 let listed = entered.iter().find(|(_, snapshot)| snapshot == name);
                 let source = told.or_else(|| listed.map(|(source, _)| source.clone()))?;
                 Some((source, name.to_owned()))
@@ -130,7 +131,8 @@ impl Model {
         pins: Pins,
     ) {
         let changed = old.is_some_and(|old| old["spec"]["template"] != stored["spec"]["template"]);
-        let both = [Some(stored), old].map(|object| object.and_then(|object| label(object, names::ENABLED)));
+        let both =
+            [Some(stored), old].map(|object| object.and_then(|object| label(object, annotations::ENABLED)));
         let elapsed = self.conditions().elapsed;
         self.ghost().admitted(key, pins);
         if !intent.poke {
@@ -194,7 +196,7 @@ impl Case<'_> {
     fn source_of(&self, name: &str) -> Option<String> {
         let live = self.model.get(&Key::configmap(&self.key.namespace, name));
         let live = live.filter(|object| is_snapshot(object));
-        let told = live.and_then(|object| annotation(&object, names::SOURCE_NAME).map(str::to_owned));
+        let told = live.and_then(|object| annotation(&object, annotations::SOURCE_NAME).map(str::to_owned));
         let entry = || self.entered.iter().find(|(source, snapshot)| snapshot == name && source != name);
         told.or_else(|| entry().map(|(source, _)| source.clone()))
     }

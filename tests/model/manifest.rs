@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use confrev::{
-    names,
+    annotations,
     snapshot::{Object, SourceKind, snapshot_name},
 };
 use serde_json::{Value, json};
@@ -77,16 +77,16 @@ impl Manifest {
             "spec": {"template": template(self.form, self.image)},
         });
         if let Some(enabled) = self.enabled {
-            set_meta(&mut object, "labels", names::ENABLED, Some(bool_text(enabled)));
+            set_meta(&mut object, "labels", annotations::ENABLED, Some(bool_text(enabled)));
         }
         if let Some(track) = self.track {
-            set_meta(&mut object, "annotations", names::TRACK, Some(bool_text(track)));
+            set_meta(&mut object, "annotations", annotations::TRACK, Some(bool_text(track)));
         }
         if self.exclude {
-            set_meta(&mut object, "annotations", names::EXCLUDE, Some("t"));
+            set_meta(&mut object, "annotations", annotations::EXCLUDE, Some("t"));
         }
         if self.holds_undos {
-            set_meta(&mut object, "annotations", names::ON_UNDO, Some("hold"));
+            set_meta(&mut object, "annotations", annotations::ON_UNDO, Some("hold"));
         }
         object
     }
@@ -203,7 +203,7 @@ pub(crate) fn stated(template: &Value) -> Vec<(String, String)> {
 
 /// The snapshots of one kind in a template's `sources`, with their sources.
 pub(crate) fn stated_of(kind: SourceKind, template: &Value) -> Vec<(String, String)> {
-    let Some(text) = annotation(template, names::SOURCES) else { return Vec::new() };
+    let Some(text) = annotation(template, annotations::SOURCES) else { return Vec::new() };
     let stated: Value = serde_json::from_str(text).unwrap();
     let entries = stated[kind.plural()].as_object().into_iter().flatten();
     entries.map(|(source, snapshot)| (source.clone(), snapshot.as_str().unwrap().to_owned())).collect()
@@ -211,7 +211,7 @@ pub(crate) fn stated_of(kind: SourceKind, template: &Value) -> Vec<(String, Stri
 
 /// The digests in a template's `live` annotation, by source: the contents that its pods started with.
 pub(crate) fn live_digests(template: &Value) -> BTreeMap<String, String> {
-    let Some(text) = annotation(template, names::LIVE) else { return BTreeMap::new() };
+    let Some(text) = annotation(template, annotations::LIVE) else { return BTreeMap::new() };
     let live: Value = serde_json::from_str(text).unwrap();
     let entries = live[SourceKind::ConfigMap.plural()].as_object().into_iter().flatten();
     entries.map(|(source, digest)| (source.clone(), digest.as_str().unwrap().to_owned())).collect()

@@ -6,10 +6,10 @@ use std::sync::{
 };
 
 use confrev::{
+    annotations,
     cluster::{DigestKeys, Owner},
     controller::{ObjectStep, Outcome, Task, execute},
     kinds::Kinds,
-    names,
     snapshot::{KEY_BYTES, SourceKind},
     telemetry::Metrics,
 };
@@ -217,7 +217,7 @@ impl Model {
 
     /// Deletes an object on behalf of confrev.
     pub(crate) fn confrev_deletes(&self, key: &Key, object: &Value) {
-        let is_bound = label(object, names::ENABLED) == Some("bind");
+        let is_bound = label(object, annotations::ENABLED) == Some("bind");
         if !is_snapshot(object) && !is_bound {
             self.broken("no-leak", format!("confrev deleted {key}, which is not a snapshot"));
         }
@@ -364,7 +364,7 @@ impl Model {
             references.iter().any(|reference| reference.kind == of && reference.name == name)
         };
         let all = store.iter().filter(|(key, object)| {
-            let is_in = key.kind.is_workload() && label(object, names::ENABLED) == Some("true");
+            let is_in = key.kind.is_workload() && label(object, annotations::ENABLED) == Some("true");
             (is_in || key.kind.is_revision()) && key.namespace == namespace
         });
         let users = all.filter(|(key, object)| refers(key, object));

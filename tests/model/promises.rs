@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use confrev::names;
+use confrev::annotations;
 use serde_json::Value;
 
 use crate::{
@@ -68,8 +68,8 @@ impl Model {
     fn users(&self) -> Vec<(Key, Value)> {
         let store = self.store();
         let users = store.iter().filter(|(key, object)| match key.kind {
-            Kind::Deployment | Kind::Rollout => label(object, names::ENABLED) == Some("true"),
-            Kind::ReplicaSet => label(object, names::REVISION).is_some(),
+            Kind::Deployment | Kind::Rollout => label(object, annotations::ENABLED) == Some("true"),
+            Kind::ReplicaSet => label(object, annotations::REVISION).is_some(),
             _ => false,
         });
         users.map(|(key, object)| (key.clone(), object["spec"]["template"].clone())).collect()
@@ -77,8 +77,8 @@ impl Model {
 
     fn check_workload(&self, key: &Key, live: &Value) {
         let by_namespace = self.store().namespace_enabled(&key.namespace);
-        let given = annotation(live, names::ENABLED_BY).is_some() && !owns_enabled(live);
-        let wanted = match label(live, names::ENABLED) {
+        let given = annotation(live, annotations::ENABLED_BY).is_some() && !owns_enabled(live);
+        let wanted = match label(live, annotations::ENABLED) {
             Some("true") if !given => true,
             Some("true") | None => by_namespace,
             _ => false,
@@ -87,7 +87,7 @@ impl Model {
         if wanted && self.holds_nothing(key, live) {
             return;
         }
-        if wanted != (label(live, names::ENABLED) == Some("true")) {
+        if wanted != (label(live, annotations::ENABLED) == Some("true")) {
             return self.broken(
                 "contained",
                 format!("{key} is {} opted in at rest", if wanted { "not" } else { "still" }),
@@ -97,10 +97,10 @@ impl Model {
         if wanted {
             return self.check_rolled(key, live, template);
         }
-        let marked = annotation(live, names::SEEN).is_some()
-            || annotation(live, names::ENABLED_BY).is_some()
+        let marked = annotation(live, annotations::SEEN).is_some()
+            || annotation(live, annotations::ENABLED_BY).is_some()
             || !stated(template).is_empty()
-            || template["metadata"]["labels"].get(names::REVISION).is_some();
+            || template["metadata"]["labels"].get(annotations::REVISION).is_some();
         if marked && !self.ghost().unseen.contains(key) {
             self.broken("contained", format!("{key} is not opted in, but still has confrev's metadata"));
         }
@@ -108,15 +108,16 @@ impl Model {
 
     /// `rolls` and `sticks`: every reference reads its source's present content, or is pinned.
     fn check_rolled(&self, key: &Key, live: &Value, template: &Value) {
-        let exclude = annotation(live, names::EXCLUDE).unwrap_or_default();
-        let tracks = annotation(live, names::TRACK) != Some("false");
+        let exclude = annotation(live, annotations::EXCLUDE).unwrap_or_default();
+        let tracks = annotation(live, annotations::TRACK) != Some("false");
         let all = references(template);
         let entered = stated(template);
         let on_hold = self.on_hold(key, live, &entered);
         for reference in &all {
             let own = entered.iter().find(|(_, snapshot)| *snapshot == reference.name);
             let told = self.get(&Key::configmap(&key.namespace, &reference.name));
-            let told = told.and_then(|object| annotation(&object, names::SOURCE_NAME).map(str::to_owned));
+            let told =
+                told.and_then(|object| annotation(&object, annotations::SOURCE_NAME).map(str::to_owned));
             let by_name = SOURCES.contains(&(&key.namespace, &reference.name));
             let Some(source) = by_name
                 .then(|| reference.name.clone())
@@ -198,7 +199,8 @@ impl Model {
         };
         let mut idle: BTreeMap<Key, usize> = BTreeMap::new();
         for (key, object) in snapshots {
-            let source = Key::configmap(&key.namespace, annotation(&object, names::SOURCE_NAME).unwrap());
+            let source =
+                Key::configmap(&key.namespace, annotation(&object, annotations::SOURCE_NAME).unwrap());
             let source_uid =
                 self.get(&source).map(|source| source["metadata"]["uid"].as_str().unwrap().to_owned());
             let (wanted, allowed) = users.remove(&key).unwrap_or_else(|| {
@@ -220,7 +222,7 @@ impl Model {
         }
         for (source, count) in idle {
             let object = self.get(&source).unwrap();
-            let keep = annotation(&object, names::KEEP).map_or(1, |keep| keep.parse().unwrap());
+            let keep = annotation(&object, annotations::KEEP).map_or(1, |keep| keep.parse().unwrap());
             if count > keep {
                 self.broken("no-leak", format!("{source} keeps {count} snapshots, not {keep}"));
             }

@@ -6,13 +6,13 @@ use std::{
 };
 
 use confrev::{
+    annotations,
     cluster::DigestKeys,
     controller::{
         Config, LabelledSubject, NamespacesSubject, ReferringSubject, RevisionsSubject, Shared,
         SnapshotsSubject, State, Subject, UsedSourcesSubject, WorkloadsSubject, take,
     },
     kinds::Kinds,
-    names,
     snapshot::SourceKind,
     telemetry::Readiness,
 };
@@ -167,15 +167,17 @@ impl Replica {
             }
         }
         for (index, kind) in REVISION_KINDS.into_iter().enumerate().take(if all { 3 } else { 1 }) {
-            let selects =
-                move |key: &Key, object: &Value| key.kind == kind && label(object, names::REVISION).is_some();
+            let selects = move |key: &Key, object: &Value| {
+                key.kind == kind && label(object, annotations::REVISION).is_some()
+            };
             feeds.push((Class::Revisions, feed(RevisionsSubject(index), selects)));
         }
         for source_kind in source_kinds {
             let kind = Kind::from(*source_kind);
             let selects = move |key: &Key, object: &Value| key.kind == kind && is_snapshot(object);
             feeds.push((Class::Snapshots, feed(SnapshotsSubject(*source_kind), selects)));
-            let is_labelled = |object: &Value| matches!(label(object, names::ENABLED), Some("true" | "bind"));
+            let is_labelled =
+                |object: &Value| matches!(label(object, annotations::ENABLED), Some("true" | "bind"));
             let selects = move |key: &Key, object: &Value| key.kind == kind && is_labelled(object);
             feeds.push((Class::Sources, feed(LabelledSubject(*source_kind), selects)));
         }
@@ -286,7 +288,9 @@ impl Replica {
                 self.sources.entry((place, Arc::clone(&namespace))).or_insert_with_key(|(_, namespace)| {
                     let (own, kind) = (Arc::clone(namespace), Kind::from(*source_kind));
                     let selects = move |key: &Key, object: &Value| {
-                        key.kind == kind && *key.namespace == *own && label(object, names::SOURCE).is_none()
+                        key.kind == kind
+                            && *key.namespace == *own
+                            && label(object, annotations::SOURCE).is_none()
                     };
                     let mut feed = feed(UsedSourcesSubject(*source_kind, Arc::clone(namespace)), selects);
                     feed.relist(store);
@@ -307,7 +311,7 @@ impl Replica {
 }
 
 fn is_enabled(object: &Value) -> bool {
-    label(object, names::ENABLED) == Some("true")
+    label(object, annotations::ENABLED) == Some("true")
 }
 
 fn feed<S: Subject>(subject: S, selects: impl Fn(&Key, &Value) -> bool + Send + 'static) -> Box<dyn Follow>

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use confrev::{names, snapshot::SourceKind};
+use confrev::{annotations, snapshot::SourceKind};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -244,7 +244,7 @@ impl Store {
     /// Whether the namespace's label opts its workloads in.
     pub(crate) fn namespace_enabled(&self, namespace: &str) -> bool {
         let namespace = self.get(&Key::new(Kind::Namespace, "", namespace));
-        namespace.is_some_and(|namespace| label(&namespace, names::ENABLED) == Some("true"))
+        namespace.is_some_and(|namespace| label(&namespace, annotations::ENABLED) == Some("true"))
     }
 }
 
@@ -277,7 +277,8 @@ pub(crate) fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
 
 /// Whether the object has the labels of a snapshot.
 pub(crate) fn is_snapshot(object: &Value) -> bool {
-    label(object, names::MANAGED_BY) == Some(names::MANAGER) && label(object, names::SOURCE).is_some()
+    label(object, annotations::MANAGED_BY) == Some(annotations::MANAGER)
+        && label(object, annotations::SOURCE).is_some()
 }
 
 /// The uids of an object's owners.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use confrev::names;
+use confrev::annotations;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -26,12 +26,12 @@ impl Model {
         match *event {
             Event::Content { source, content } => self.set_content(source, content),
             Event::Mode { source, mode } => {
-                self.edit_source(source, |object| set_meta(object, "labels", names::ENABLED, mode));
+                self.edit_source(source, |object| set_meta(object, "labels", annotations::ENABLED, mode));
             }
             Event::Keep { source, keep } => {
                 let keep = keep.map(|keep| keep.to_string());
                 self.edit_source(source, |object| {
-                    set_meta(object, "annotations", names::KEEP, keep.as_deref());
+                    set_meta(object, "annotations", annotations::KEEP, keep.as_deref());
                 });
             }
             Event::DeleteSource { source } => self.delete(&source_key(source)),
@@ -43,13 +43,13 @@ impl Model {
             Event::Pin { workload, source, nth } => self.pin(workload, source, nth),
             Event::Hold { workload, source, nth } => self.hold(workload, source, nth),
             Event::Roll { workload, value } => self.edit_workload(workload, true, |object| {
-                set_meta(object, "annotations", names::ROLL, Some(&format!("please-{value}")));
+                set_meta(object, "annotations", annotations::ROLL, Some(&format!("please-{value}")));
             }),
             Event::Enable { workload, enabled } => self.edit_workload(workload, false, |object| {
-                set_meta(object, "labels", names::ENABLED, enabled.map(bool_text));
+                set_meta(object, "labels", annotations::ENABLED, enabled.map(bool_text));
             }),
             Event::Track { workload, track } => self.edit_workload(workload, false, |object| {
-                set_meta(object, "annotations", names::TRACK, track.map(bool_text));
+                set_meta(object, "annotations", annotations::TRACK, track.map(bool_text));
             }),
             Event::Scale { workload, replicas } => {
                 self.edit_workload(workload, false, |object| object["spec"]["replicas"] = json!(replicas));
@@ -257,7 +257,7 @@ impl Model {
         }
         let hold = nth.map(|nth| snapshots[nth % snapshots.len()].name.clone());
         self.edit_workload(workload, false, |object| {
-            set_meta(object, "annotations", names::HOLD, hold.as_deref());
+            set_meta(object, "annotations", annotations::HOLD, hold.as_deref());
         });
     }
 
@@ -267,7 +267,7 @@ impl Model {
         let of = store.of_kind(Kind::ConfigMap).filter(|(key, object)| {
             key.namespace == namespace
                 && is_snapshot(object)
-                && annotation(object, names::SOURCE_NAME) == Some(source)
+                && annotation(object, annotations::SOURCE_NAME) == Some(source)
         });
         of.map(|(key, _)| key.clone()).collect()
     }
@@ -275,7 +275,7 @@ impl Model {
     fn label_namespace(&self, namespace: &str, enabled: bool) {
         let key = Key::new(Kind::Namespace, "", namespace);
         let mut object = (*self.get(&key).unwrap()).clone();
-        set_meta(&mut object, "labels", names::ENABLED, enabled.then_some("true"));
+        set_meta(&mut object, "labels", annotations::ENABLED, enabled.then_some("true"));
         self.commit(&key, object);
     }
 
@@ -345,7 +345,7 @@ pub(crate) fn applied(how: How, base: &Value, wanted: &Value, live: Option<&Valu
         }
         (How::ServerSide, Some(live)) => {
             let mut object = merge(base, wanted, live);
-            if label(wanted, names::ENABLED).is_some() {
+            if label(wanted, annotations::ENABLED).is_some() {
                 object["metadata"]["managedFields"] = owns_label();
             }
             object
@@ -359,7 +359,8 @@ fn owns_label() -> Value {
 
 /// The API server's record of the field manager of the `enabled` label: the writer who changed its value.
 pub(crate) fn own_label(mut object: Value, live: Option<&Value>) -> Value {
-    let (new, old) = (label(&object, names::ENABLED), live.and_then(|live| label(live, names::ENABLED)));
+    let (new, old) =
+        (label(&object, annotations::ENABLED), live.and_then(|live| label(live, annotations::ENABLED)));
     if new.is_none() {
         object["metadata"].as_object_mut().unwrap().remove("managedFields");
     } else if new != old {

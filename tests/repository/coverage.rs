@@ -118,7 +118,7 @@ fn every_kind_has_a_row() {
 
 #[test]
 fn every_label_and_annotation_has_a_row() {
-    let names = read("core/src/names.rs");
+    let names = read("core/src/annotations.rs");
     let product = names.split("#[cfg(test)]").next().unwrap();
     let own = product.split("concat!(prefix!(), \"").skip(1);
     let own: Vec<_> = own.map(|rest| rest.split('"').next().unwrap()).collect();
@@ -126,7 +126,7 @@ fn every_label_and_annotation_has_a_row() {
     for key in own {
         has_row(&format!("confrev.dev/{key}"));
     }
-    has_row(confrev::names::MANAGED_BY);
+    has_row(confrev::annotations::MANAGED_BY);
 }
 
 /// A pod spec with each form of reference once, in every list of containers.

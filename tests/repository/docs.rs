@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{Parser as _, error::ErrorKind};
-use confrev::{cli::Cli, names};
+use confrev::{annotations, cli::Cli};
 
 use crate::page_commands::{Block, pages, parts, read};
 
@@ -318,26 +318,28 @@ fn links_of_the_built_site_resolve() {
 
 /// Every label and annotation of confrev.
 fn keys() -> BTreeSet<String> {
-    let source = read(Path::new("core/src/names.rs"));
+    let source = read(Path::new("core/src/annotations.rs"));
     let keys = source.split("concat!(prefix!(), \"").skip(1);
-    keys.filter_map(|rest| rest.split_once('"')).map(|(key, _)| format!("{}{key}", names::PREFIX)).collect()
+    keys.filter_map(|rest| rest.split_once('"'))
+        .map(|(key, _)| format!("{}{key}", annotations::PREFIX))
+        .collect()
 }
 
 /// Every key in the docs and examples is one of the program's, and the reference lists them all.
 #[test]
 fn documented_keys_match_the_program() {
     let keys = keys();
-    assert!(keys.len() > 15 && keys.contains(names::MAX_IN_FLIGHT), "{keys:?}");
+    assert!(keys.len() > 15 && keys.contains(annotations::MAX_IN_FLIGHT), "{keys:?}");
     let mut texts: Vec<_> = pages().iter().map(|page| (page.display().to_string(), read(page))).collect();
     for folder in ["canary", "blue-green", "statefulset", "cronjob", "secrets"] {
         let path = format!("examples/{folder}/app.yaml");
         texts.push((path.clone(), read(Path::new(&path))));
     }
     for (page, text) in &texts {
-        for rest in text.split(names::PREFIX).skip(1) {
+        for rest in text.split(annotations::PREFIX).skip(1) {
             let key: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
-            let key = format!("{}{}", names::PREFIX, key.trim_end_matches('-'));
-            let is_part = [names::PREFIX, "confrev.dev/v"].contains(&key.as_str());
+            let key = format!("{}{}", annotations::PREFIX, key.trim_end_matches('-'));
+            let is_part = [annotations::PREFIX, "confrev.dev/v"].contains(&key.as_str());
             assert!(is_part || keys.contains(&key), "{page}: {key}");
         }
     }
@@ -345,7 +347,7 @@ fn documented_keys_match_the_program() {
     let rows: BTreeSet<_> = reference
         .lines()
         .filter_map(|line| line.strip_prefix("| `confrev.dev/")?.split_once('`'))
-        .map(|(key, _)| format!("{}{key}", names::PREFIX))
+        .map(|(key, _)| format!("{}{key}", annotations::PREFIX))
         .collect();
     assert_eq!(rows, keys);
 }

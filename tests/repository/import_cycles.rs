@@ -205,7 +205,7 @@ impl Crate {
 fn finds_import_cycle_of_three_files() {
     let read = |middle: &str| {
         Crate(BTreeMap::from([
-            (split("a"), Imports::read("use crate::{names::X, b::{Y, other::Z}};\n")),
+            (split("a"), Imports::read("use crate::{annotations::X, b::{Y, other::Z}};\n")),
             (split("b"), Imports::read("mod other;\npub use other::Y;\n")),
             (split("b::other"), Imports::read(middle)),
             (split("names"), Imports::read("struct X;\n")),

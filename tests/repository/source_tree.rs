@@ -59,7 +59,7 @@ fn core_depends_on_no_client_or_runtime() {
 #[test]
 fn label_prefix_is_defined_in_one_place() {
     for (file, text) in files("src").into_iter().chain(files("core/src")) {
-        if file.ends_with("names.rs") {
+        if file.ends_with("annotations.rs") {
             continue;
         }
         let product = text.split("#[cfg(test)]").next().unwrap_or_default();

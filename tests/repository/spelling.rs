@@ -1,8 +1,8 @@
-//! The lists of labels and annotations in the program and in the chart agree with the comments of `core/src/names.rs`.
+//! The lists of labels and annotations in the program and in the chart agree with the comments of `core/src/annotations.rs`.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use confrev::names::{
+use confrev::annotations::{
     ENABLED_BY, ROLL, SEEN, SOURCE_RECORDS, SOURCE_SETTINGS, WORKLOAD_RECORDS, WORKLOAD_SETTINGS,
 };
 
@@ -10,7 +10,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The keys of `core/src/names.rs` whose comment begins like this.
+/// The keys of `core/src/annotations.rs` whose comment begins like this.
 fn keys(beginning: &str) -> BTreeSet<String> {
     keys_with(|comment| comment.starts_with(beginning))
 }
@@ -23,9 +23,9 @@ fn annotations(on: &str, written: bool) -> BTreeSet<String> {
     })
 }
 
-/// The keys of `core/src/names.rs` with such a comment.
+/// The keys of `core/src/annotations.rs` with such a comment.
 fn keys_with(matches: impl Fn(&str) -> bool) -> BTreeSet<String> {
-    let source = read("core/src/names.rs");
+    let source = read("core/src/annotations.rs");
     let mut keys = BTreeSet::new();
     let mut comment = String::new();
     for line in source.lines() {
@@ -79,7 +79,7 @@ fn lists_of_annotations_are_complete() {
         (&SOURCE_RECORDS, "sources", true),
     ] {
         let listed: BTreeSet<_> = list.iter().map(|key| (*key).to_owned()).collect();
-        assert_eq!(listed, annotations(on, written), "update the lists in core/src/names.rs");
+        assert_eq!(listed, annotations(on, written), "update the lists in core/src/annotations.rs");
     }
 }
 

@@ -11,10 +11,10 @@ use std::{
 
 use confrev::{
     admission::ReviewLimits,
+    annotations,
     cluster::{Api as _, Call, KubeApi, Meter},
     controller::{Name, SnapshotRecord},
     kinds::{Kinds, REVISION_KINDS},
-    names,
     resolve::{Decision, Facts, Need, Pass, Request, RevisionsOf, Workload, resolve},
     server::Client,
     snapshot::{ObjectName, SourceKind},
@@ -60,7 +60,7 @@ impl Server {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default();
         let object = if request.uri().path() == format!("/api/v1/namespaces/{NAMESPACE}") {
             let enabled = self.world.lock().unwrap().namespace.enabled.to_string();
-            Some(json!({"metadata": {"name": NAMESPACE, "labels": {names::ENABLED: enabled}}}))
+            Some(json!({"metadata": {"name": NAMESPACE, "labels": {annotations::ENABLED: enabled}}}))
         } else {
             self.world.lock().unwrap().objects.get(&configmap(name)).cloned()
         };
@@ -148,7 +148,7 @@ async fn admission_reads_likely_objects_in_one_round() {
     let mut image = stored.clone();
     image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     let mut poked = stored.clone();
-    annotate(&mut poked, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
+    annotate(&mut poked, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
     let mut changed = world.clone();
     changed.set("demo", green);
     // The snapshot of the new content exists, too.
@@ -233,7 +233,7 @@ async fn no_secret_snapshot_is_guessed_without_opt_in() {
         let mut written = deployment(&[]);
         written["spec"]["template"]["spec"]["volumes"] =
             json!([{"name": "s", "secret": {"secretName": "demo"}}]);
-        annotate(&mut written, names::SECRETS, takes);
+        annotate(&mut written, annotations::SECRETS, takes);
         let kind = kind("Deployment");
         let text = written.to_string();
         let new = Workload::parse(&kind, &text).unwrap();

@@ -1,8 +1,8 @@
 //! The analysis of waves: what a leader does that knows the cluster's own state only.
 
 use confrev::{
+    annotations,
     controller::{Action, Analysed, Outcome},
-    names,
     resolve::{AnalysisRun, Health::Settled, RunState},
     snapshot::{DIGITS, snapshot_name},
     telemetry::metrics::Reason,
@@ -25,7 +25,8 @@ fn green() -> String {
 }
 
 fn settings(more: &Value) -> Value {
-    let mut annotations = json!({names::WAVES: "1, 75%", names::BAKE: "60s", names::ANALYSIS: "sound"});
+    let mut annotations =
+        json!({annotations::WAVES: "1, 75%", annotations::BAKE: "60s", annotations::ANALYSIS: "sound"});
     for (key, value) in more.as_object().into_iter().flatten() {
         annotations[key] = value.clone();
     }
@@ -138,7 +139,7 @@ fn wave_begins_only_after_a_successful_run() {
 
 #[test]
 fn failed_run_refuses_if_the_source_reverts() {
-    let reverts = json!({names::ON_FAILURE: "revert"});
+    let reverts = json!({annotations::ON_FAILURE: "revert"});
     let done = led(&reverts, 61, &[RunState::Running, RunState::Failed("failed: m".into())]);
     assert_eq!((done.refused.len(), done.rolled), (1, 0), "{done:?}");
     let reason = format!("AnalysisRun {} of wave 1: failed: m", done.runs[0].0);
@@ -150,12 +151,12 @@ fn failed_run_refuses_if_the_source_reverts() {
 #[test]
 fn decisions_of_a_person_reach_the_run() {
     let first = led(&json!({}), 61, &[]).runs[0].clone();
-    let promoted = led(&json!({names::PROMOTED: format!("{} 2", green())}), 61, &[]);
+    let promoted = led(&json!({annotations::PROMOTED: format!("{} 2", green())}), 61, &[]);
     assert_eq!((promoted.runs.len(), promoted.rolled), (0, 2), "{promoted:?}");
-    let aborted = led(&json!({names::ABORTED: green()}), 61, &[]);
+    let aborted = led(&json!({annotations::ABORTED: green()}), 61, &[]);
     assert_eq!((aborted.runs.len(), aborted.ended, aborted.rolled), (0, 1, 0), "{aborted:?}");
-    let retried = led(&json!({names::RETRIED: format!("{} 2026-01-01T00:00:00Z", green())}), 61, &[]);
+    let retried = led(&json!({annotations::RETRIED: format!("{} 2026-01-01T00:00:00Z", green())}), 61, &[]);
     assert_ne!(retried.runs[0].0, first.0);
-    let other = led(&json!({names::RETRIED: "demo-3a18d34e26 2026-01-01T00:00:00Z"}), 61, &[]);
+    let other = led(&json!({annotations::RETRIED: "demo-3a18d34e26 2026-01-01T00:00:00Z"}), 61, &[]);
     assert_eq!(other.runs[0], first);
 }

@@ -1,9 +1,9 @@
 //! Sources in bind mode, and objects that are recreated.
 
 use confrev::{
+    annotations,
     cluster::{Owner, Version},
     controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared, Verified},
-    names,
     resolve::{Health, Observed, Use},
     snapshot::{ObjectName, SourceKind},
     telemetry::Readiness,
@@ -277,8 +277,8 @@ fn restores_second_snapshot_under_its_source() {
             let text = json!({
                 "metadata": {
                     "name": BLUE, "uid": "u", "resourceVersion": "1",
-                    "labels": {"app.kubernetes.io/managed-by": "confrev", names::SOURCE: "demo"},
-                    "annotations": {names::SOURCE_NAME: "demo", names::DIGEST: digest("blue").to_string()},
+                    "labels": {"app.kubernetes.io/managed-by": "confrev", annotations::SOURCE: "demo"},
+                    "annotations": {annotations::SOURCE_NAME: "demo", annotations::DIGEST: digest("blue").to_string()},
                 },
                 "immutable": true,
                 "data": {"color": "blue"},

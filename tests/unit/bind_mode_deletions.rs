@@ -9,12 +9,12 @@ use std::{
 use axum::body::Body as ReviewBody;
 use confrev::{
     admission::{Context, ReviewLimits, router},
+    annotations,
     cluster::{ApiError, KubeApi, Owner, Version},
     controller::{
         Action, BoundRecord, Name, ObjectStep, Outcome, Revision, RevisionKey, Shared, Task, execute,
     },
     kinds::{Kinds, REVISION_KINDS},
-    names,
     resolve::Use,
     schema::Schemas,
     snapshot::{ObjectName, SourceKind},
@@ -168,9 +168,9 @@ impl Stage {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {
                 "name": object, "namespace": "ns", "uid": format!("uid-{object}"), "resourceVersion": "1",
-                "labels": {names::ENABLED: "bind"},
+                "labels": {annotations::ENABLED: "bind"},
                 "ownerReferences": owners.iter().map(Owner::to_json).collect::<Vec<_>>(),
-                "managedFields": [{"manager": names::MANAGER, "operation": "Update",
+                "managedFields": [{"manager": annotations::MANAGER, "operation": "Update",
                     "fieldsV1": {"f:metadata": {"f:ownerReferences": entered}}}],
             },
             "data": {"text": object},
@@ -188,7 +188,7 @@ impl Stage {
             "spec": deployment(&[object])["spec"],
         });
         if is_labelled {
-            stored["metadata"]["labels"] = json!({names::REVISION: "1"});
+            stored["metadata"]["labels"] = json!({annotations::REVISION: "1"});
             let kind = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
             let key = RevisionKey { kind, namespace: "ns".into(), name: set.into() };
             let revision = Revision { uid: format!("uid-{set}").into(), uses: vec![use_of(object)] };
@@ -360,7 +360,7 @@ async fn impostor_does_not_count_as_restored_snapshot() {
     let mut mutable = sound.clone();
     mutable.as_object_mut().unwrap().remove("immutable");
     let mut other = sound.clone();
-    other["metadata"]["annotations"][names::SOURCE_NAME] = json!("other");
+    other["metadata"]["annotations"][annotations::SOURCE_NAME] = json!("other");
     let plain = json!({"metadata": {"name": BLUE}, "data": {"color": "evil"}});
     let mut leaving = sound.clone();
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use confrev::{
+    annotations,
     cluster::{ApiError, KubeApi, Owner, Version},
     controller::{Action, BoundRecord, ObjectStep, Outcome, Revision, RevisionKey, Task, Verified, execute},
     kinds::Kinds,
-    names,
     resolve::Use,
     snapshot::{ObjectName, SourceKind},
     telemetry::Metrics,
@@ -50,7 +50,7 @@ async fn unused_bound_source_of_operator_is_kept() {
     let object = json!({
         "metadata": {
             "name": "next", "namespace": "ns", "uid": "n", "resourceVersion": "1",
-            "labels": {names::ENABLED: "bind"},
+            "labels": {annotations::ENABLED: "bind"},
             "ownerReferences": [workload.to_json()],
             "managedFields": [{"manager": "operator", "operation": "Update", "fieldsV1": {"f:metadata": {
                 "f:ownerReferences": {".": {}, "k:{\"uid\":\"uid-web\"}": {}}}}}],
@@ -105,9 +105,9 @@ async fn formerly_bound_source_loses_its_owners() {
         let (api, written) = server(json!({
             "metadata": {
                 "name": "old", "namespace": "ns", "uid": "o", "resourceVersion": "1",
-                "labels": {names::ENABLED: label},
+                "labels": {annotations::ENABLED: label},
                 "ownerReferences": [owner.to_json()],
-                "managedFields": [{"manager": names::MANAGER, "operation": "Update", "fieldsV1": {"f:metadata": {
+                "managedFields": [{"manager": annotations::MANAGER, "operation": "Update", "fieldsV1": {"f:metadata": {
                     "f:ownerReferences": {".": {}, "k:{\"uid\":\"rs\"}": {}}}}}],
             },
             "data": {"color": "old"},
@@ -137,9 +137,9 @@ async fn only_own_owners_are_removed_from_bound_source() {
     let (api, written) = server(json!({
         "metadata": {
             "name": "old", "namespace": "ns", "uid": "o", "resourceVersion": "1",
-            "labels": {names::ENABLED: "bind"},
+            "labels": {annotations::ENABLED: "bind"},
             "ownerReferences": [theirs.to_json(), gone.to_json(), kept.to_json()],
-            "managedFields": [entered("operator", "uid-web"), entered(names::MANAGER, "uid-api"), entered(names::MANAGER, "uid-web-1")],
+            "managedFields": [entered("operator", "uid-web"), entered(annotations::MANAGER, "uid-api"), entered(annotations::MANAGER, "uid-web-1")],
         },
         "data": {"color": "old"},
     }));

@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
+    annotations,
     cluster::{ApiError, Owner, Precondition, Version, WorkloadKey},
     controller::{
         Action, Config, Name, Outcome, RawObject, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
         Task, Verified, WorkloadsSubject, take,
     },
     kinds::Kinds,
-    names,
     resolve::{Health, Observed, Record, Workload},
     snapshot::{Digest, ObjectName, Rotated, SourceKind},
 };
@@ -356,7 +356,7 @@ fn keeps_snapshot_until_workload_controller_observes_template() {
 fn max_in_flight_waits_for_health() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
-    let limit = json!({names::MAX_IN_FLIGHT: "1"});
+    let limit = json!({annotations::MAX_IN_FLIGHT: "1"});
     let green = json!({"color": "green"});
     let mut desk = Desk::new();
     let workloads = ["a", "b", "c"].map(|workload| (workload, stored(&mut world, workload)));
@@ -395,7 +395,7 @@ fn max_in_flight_waits_for_health() {
 #[test]
 fn listed_workload_without_kind_counts_as_failed() {
     let mut world = World::default();
-    let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
+    let (limit, green) = (json!({annotations::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
     world.set("demo", json!({"color": "blue"}));
     let (a, b) = (stored(&mut world, "a"), stored(&mut world, "b"));
     world.set("demo", green.clone());
@@ -405,7 +405,7 @@ fn listed_workload_without_kind_counts_as_failed() {
     let annotations = failed["metadata"]["annotations"].clone();
     failed["metadata"] = json!({
         "name": name, "uid": uid, "generation": 2, "annotations": annotations,
-        "labels": {names::ENABLED: "true"},
+        "labels": {annotations::ENABLED: "true"},
     });
     let gave_up = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"});
     failed["status"] = json!({"observedGeneration": 2, "conditions": [gave_up]});

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use confrev::{
+    annotations,
     kinds::{Kinds, WorkloadKind},
-    names,
     resolve::Workload,
     snapshot::{ObjectName, ROTATED_CONFIGMAPS, SourceKind},
 };
@@ -100,10 +100,14 @@ fn decided(kind: &WorkloadKind, document: &Document, secrets: bool) -> usize {
         let kind = if reference.kind == "Secret" { SourceKind::Secret } else { SourceKind::ConfigMap };
         let [source, snapshot] =
             [&reference.name, name].map(|name: &str| &world.objects[&ObjectName::new(kind, name)]);
-        assert_eq!(snapshot["metadata"]["annotations"][names::SOURCE_NAME], *reference.name, "{origin}");
+        assert_eq!(
+            snapshot["metadata"]["annotations"][annotations::SOURCE_NAME],
+            *reference.name,
+            "{origin}"
+        );
         assert_eq!((&snapshot["data"], &snapshot["immutable"]), (&source["data"], &json!(true)), "{origin}");
         let sources = admitted.object.pointer(&format!("{at}/metadata/annotations")).unwrap();
-        let sources: Value = serde_json::from_str(sources[names::SOURCES].as_str().unwrap()).unwrap();
+        let sources: Value = serde_json::from_str(sources[annotations::SOURCES].as_str().unwrap()).unwrap();
         assert_eq!(sources[kind.plural()][&reference.name], *name, "{origin}");
         rewritten.push(pointer);
     }

@@ -1,10 +1,10 @@
 //! The controller's Events: what it reports, how often, and what it does not report.
 
 use confrev::{
+    annotations,
     cluster::{ApiError, Event},
     controller::{Action, Name, ObjectStep, Outcome, Revision, RevisionKey, SourceMeta, Task},
     kinds::REVISION_KINDS,
-    names,
     resolve::{Health, Record, Use},
     telemetry::metrics::Reason,
 };
@@ -140,7 +140,7 @@ fn roll_to_two_changes_is_one_event() {
 #[test]
 fn held_change_is_reported_once_on_source() {
     let [first, second, _] = three();
-    let limit = json!({names::MAX_IN_FLIGHT: "1"});
+    let limit = json!({annotations::MAX_IN_FLIGHT: "1"});
     let mut desk = Desk::new();
     let failed = Record { health: Health::Failed, ..named("a", &second) };
     desk.state.apply_workload(&key("a"), Some(failed), desk.now);
@@ -176,7 +176,7 @@ fn held_change_is_reported_once_on_source() {
 #[test]
 fn end_of_hold_is_reported_once_on_source() {
     let [first, second, undone] = three();
-    let limit = json!({names::MAX_IN_FLIGHT: "1"});
+    let limit = json!({annotations::MAX_IN_FLIGHT: "1"});
     let held = |desk: &mut Desk, data: &Value, version: &str| {
         let mut told = Vec::new();
         for _ in 0..20 {
@@ -255,7 +255,7 @@ fn end_of_pin_is_reported_on_both() {
 #[test]
 fn undone_workload_holds_the_others() {
     let [first, second, undone] = three();
-    let limit = json!({names::MAX_IN_FLIGHT: "1"});
+    let limit = json!({annotations::MAX_IN_FLIGHT: "1"});
     for (stored, holds) in [(&second, false), (&undone, true)] {
         let mut desk = desk(stored);
         desk.state.apply_workload(&key("waiting"), Some(named("waiting", &first)), desk.now);

@@ -135,7 +135,7 @@ fn pointers(value: &Value, path: &mut String, found: &mut Vec<String>) {
     for (key, child) in children {
         let length = path.len();
         path.push('/');
-        path.push_str(&confrev::names::pointer_token(&key));
+        path.push_str(&confrev::annotations::pointer_token(&key));
         pointers(child, path, found);
         path.truncate(length);
     }

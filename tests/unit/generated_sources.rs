@@ -2,7 +2,7 @@
 //! once, and a rewrite of the same content rolls nothing.
 
 use confrev::{
-    names,
+    annotations,
     resolve::{Health, Present, is_pending},
     snapshot::ObjectName,
 };
@@ -37,9 +37,10 @@ fn object(value: &str, uid: &str, round: u32, metadata: &Value) -> Value {
 fn put(world: &mut World, mut object: Value) {
     let name = secret("demo");
     // The tools keep a label that they did not write, except where they create the object again from their own template.
-    if let Some(mode) = world.objects.get(&name).and_then(|old| old["metadata"]["labels"].get(names::ENABLED))
+    if let Some(mode) =
+        world.objects.get(&name).and_then(|old| old["metadata"]["labels"].get(annotations::ENABLED))
     {
-        object["metadata"]["labels"][names::ENABLED] = mode.clone();
+        object["metadata"]["labels"][annotations::ENABLED] = mode.clone();
     }
     world.objects.insert(name, object);
 }
@@ -113,7 +114,7 @@ fn generated_secret_rolls_once_per_real_change() {
             let mut world = World { keying: keying(&[1]), ..World::default() };
             write(&mut world, OLD, 1);
             if let Some(mode) = mode {
-                world.objects.get_mut(&secret("demo")).unwrap()["metadata"]["labels"][names::ENABLED] =
+                world.objects.get_mut(&secret("demo")).unwrap()["metadata"]["labels"][annotations::ENABLED] =
                     json!(mode);
             }
             let mut stored = world.create(&web());
@@ -143,7 +144,7 @@ fn secret_that_is_deleted_for_moment_rolls_nothing() {
         let mut world = World { keying: keying(&[1]), ..World::default() };
         external_secrets(&mut world, OLD, 1);
         if let Some(mode) = mode {
-            world.objects.get_mut(&secret("demo")).unwrap()["metadata"]["labels"][names::ENABLED] =
+            world.objects.get_mut(&secret("demo")).unwrap()["metadata"]["labels"][annotations::ENABLED] =
                 json!(mode);
         }
         let stored = world.create(&web());

@@ -9,9 +9,9 @@ use std::{
 };
 
 use confrev::{
+    annotations,
     cluster::WorkloadKey,
     controller::{Action, Name, NamespaceSettings, Outcome, RefusedSet, SnapshotRecord},
-    names,
     resolve::{
         Health::{self, Failed, Progressing, Settled},
         Refusal,
@@ -108,7 +108,7 @@ impl Fleet {
     fn report_snapshots(&mut self, namespace: &Arc<str>) {
         for (name, object) in &self.worlds[namespace].objects {
             let annotations = &object["metadata"]["annotations"];
-            let Some(digest) = annotations[names::DIGEST].as_str() else { continue };
+            let Some(digest) = annotations[annotations::DIGEST].as_str() else { continue };
             let snapshot = SnapshotRecord {
                 uid: format!("uid-{}", name.name).as_str().into(),
                 resource_version: annotations.to_string(),
@@ -207,9 +207,9 @@ impl Fleet {
                     &mut world.objects.get_mut(&snapshot.object).unwrap()["metadata"]["annotations"];
                 let of = |text: Option<&str>| text.map_or(Value::Null, |text| json!(text));
                 let mark = refusal.as_deref();
-                annotations[names::REFUSED] = of(mark.map(|mark| &*mark.reason));
-                annotations[names::REFUSED_AT] = of(mark.map(|mark| &*mark.at));
-                annotations[names::PREVIOUS] = of(mark.and_then(|mark| mark.previous.as_deref()));
+                annotations[annotations::REFUSED] = of(mark.map(|mark| &*mark.reason));
+                annotations[annotations::REFUSED_AT] = of(mark.map(|mark| &*mark.at));
+                annotations[annotations::PREVIOUS] = of(mark.and_then(|mark| mark.previous.as_deref()));
                 let namespace = Arc::clone(&snapshot.namespace);
                 self.report_snapshots(&namespace);
                 let after = format!("{} with the mark", before.resource_version);
@@ -263,7 +263,7 @@ fn set(world: &mut World, color: &str, settings: &Value, version: usize) {
 }
 
 fn waves() -> Value {
-    json!({names::WAVES: "1, 10%, 50%", names::BAKE: format!("{BAKE}s"), names::ON_FAILURE: "revert"})
+    json!({annotations::WAVES: "1, 10%, 50%", annotations::BAKE: format!("{BAKE}s"), annotations::ON_FAILURE: "revert"})
 }
 
 /// A content with which every other workload fails, then its correction. Returns whether the controller was killed.
@@ -310,7 +310,7 @@ fn leader_killed_at_each_action_keeps_the_wave() {
 /// The settings of the strictest source count, so that a tenant cannot move workloads of others.
 #[test]
 fn strictest_source_of_group_decides() {
-    let lax = |number| if number == 0 { json!({names::WAVES: "100%"}) } else { waves() };
+    let lax = |number| if number == 0 { json!({annotations::WAVES: "100%"}) } else { waves() };
     let mut fleet = Fleet::new(4, 8, lax);
     fleet.ends = vec![1, 3, 16];
     fleet.act();
@@ -336,7 +336,7 @@ fn order_of_namespace_counts_without_own() {
         fleet.order = Some(("ns-002", -1));
         for (key, load) in &mut fleet.loads {
             if let Some(own) = own.filter(|_| &*key.namespace == "ns-001") {
-                load.object["metadata"]["annotations"][names::ORDER] = json!(own);
+                load.object["metadata"]["annotations"][annotations::ORDER] = json!(own);
             }
         }
         fleet.restart();
@@ -373,7 +373,7 @@ fn one_namespace_holds_its_group() {
     fleet.act();
     let first: Arc<str> = "ns-000".into();
     let mut aborted = waves();
-    aborted[names::ABORTED] = json!(Fleet::snapshot("green"));
+    aborted[annotations::ABORTED] = json!(Fleet::snapshot("green"));
     let world = fleet.worlds.get_mut(&first).unwrap();
     world.objects.get_mut(&configmap("demo")).unwrap()["metadata"]["annotations"] = aborted;
     fleet.write_all("green");

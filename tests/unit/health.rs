@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use confrev::{
+    annotations,
     controller::{
         Action, PartialObject, RawObject, ReferringSubject, Subject, UsedSourcesSubject, WorkloadsSubject,
         take,
     },
-    names,
     resolve::Health,
     snapshot::SourceKind,
     telemetry::metrics::StateCounts,
@@ -62,7 +62,7 @@ fn named(name: &str) -> Value {
 /// A stored workload after a roll by the controller.
 fn poked(world: &mut World, stored: &Value) -> Value {
     let mut wanted = stored.clone();
-    annotate(&mut wanted, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
+    annotate(&mut wanted, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
     world.update(&wanted, stored)
 }
 
@@ -80,7 +80,7 @@ fn rollout(observed: &str, status: Value) -> Value {
 
 /// The workloads that a new leader rolls after its start. `rollouts` is `None` if Rollouts have not been listed yet.
 fn rolled_by_new_leader(objects: &[Value], rollouts: Option<&[Value]>) -> Vec<String> {
-    let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
+    let (limit, green) = (json!({annotations::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
     let mut desk = Desk::new();
     list(&mut desk, &WorkloadsSubject(key("web").kind), objects);
     desk.read(&green, &limit, "2");
@@ -182,8 +182,8 @@ fn failure_with_outdated_status_counts() {
 #[test]
 fn unhealthy_record_lasts_until_workload_is_healthy() {
     let (mut world, [web, _]) = first_takes_green(Failed, poked);
-    let marked = |object: &Value| annotation(&object["metadata"], names::UNHEALTHY);
-    let seen = |object: &Value| annotation(&object["metadata"], names::SEEN);
+    let marked = |object: &Value| annotation(&object["metadata"], annotations::UNHEALTHY);
+    let seen = |object: &Value| annotation(&object["metadata"], annotations::SEEN);
     assert_eq!(marked(&web), seen(&web));
     // The same content again: nothing is written.
     for status in [RollingOut, Failed, Healthy] {
@@ -209,17 +209,20 @@ fn undo_restores_no_unhealthy_record() {
     undone["spec"]["template"] = green["spec"]["template"].clone();
     undone["metadata"]["annotations"] = green["metadata"]["annotations"].clone();
     let undone = world.update(&undone, &with_status(&red, Failed));
-    assert_eq!(annotation(&undone["metadata"], names::UNHEALTHY), Value::Null);
-    assert_eq!(annotation(&undone["metadata"], names::SEEN), annotation(&red["metadata"], names::SEEN));
+    assert_eq!(annotation(&undone["metadata"], annotations::UNHEALTHY), Value::Null);
+    assert_eq!(
+        annotation(&undone["metadata"], annotations::SEEN),
+        annotation(&red["metadata"], annotations::SEEN)
+    );
 }
 
 #[test]
 fn opting_out_removes_unhealthy_record() {
     let (mut world, [web, _]) = first_takes_green(Failed, poked);
     let mut out = web.clone();
-    out["metadata"]["labels"][names::ENABLED] = json!("false");
+    out["metadata"]["labels"][annotations::ENABLED] = json!("false");
     let out = world.update(&out, &web);
-    assert_eq!(out["metadata"]["annotations"].get(names::UNHEALTHY), None, "{out}");
+    assert_eq!(out["metadata"]["annotations"].get(annotations::UNHEALTHY), None, "{out}");
 }
 
 #[test]
@@ -254,7 +257,7 @@ fn workload_health_includes_its_rollouts() {
 #[test]
 fn deleted_rollout_holds_no_workloads() {
     let (_, [web, other]) = first_takes_green(Healthy, poked);
-    let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
+    let (limit, green) = (json!({annotations::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
     let mut desk = Desk::new();
     list(&mut desk, &WorkloadsSubject(key("web").kind), &[with_status(&web, Healthy), other]);
     desk.read(&green, &limit, "2");
@@ -288,7 +291,7 @@ fn late_event_of_an_ended_watch_changes_nothing() {
     let mut desk = Desk::new();
     let sources = UsedSourcesSubject(SourceKind::ConfigMap, Arc::clone(&ns));
     let tell = |desk: &mut Desk| {
-        let limited = source(&json!({names::MAX_IN_FLIGHT: "1"}));
+        let limited = source(&json!({annotations::MAX_IN_FLIGHT: "1"}));
         take(&sources, &mut desk.state, Event::Apply(limited), &mut None, desk.now);
     };
     let mut watches = Vec::new();
@@ -338,10 +341,10 @@ fn stateful_set_unhealthy_before_change_holds_no_others() {
         world.set("demo", json!({"color": "green"}));
         let stored = status(&web, before, ["a", "a"]);
         let mut wanted = stored.clone();
-        annotate(&mut wanted, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
+        annotate(&mut wanted, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
         let web = world.review(&kind, &wanted, Some(&stored)).object;
 
-        let (limit, green) = (json!({names::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
+        let (limit, green) = (json!({annotations::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));
         let index = confrev::kinds::Kinds::default().iter().position(|known| known.kind == "StatefulSet");
         let mut desk = Desk::new();
         // The new pod of `web` never becomes ready.

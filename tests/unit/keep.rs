@@ -6,8 +6,8 @@ use std::{
 };
 
 use confrev::{
+    annotations,
     controller::{Action, Name, Next, ObjectStep, Outcome, SnapshotRecord, SourceMeta, Task, Verified},
-    names,
     snapshot::Digest,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -63,7 +63,7 @@ impl Keeper {
                             Action::Read(_) => {
                                 let content = json!({"color": self.version.to_string()});
                                 let notes = json!({
-                                    names::KEEP: self.keep.to_string(), names::REVOKED: self.revoked,
+                                    annotations::KEEP: self.keep.to_string(), annotations::REVOKED: self.revoked,
                                 });
                                 let read = observed(content, notes, &self.resource_version());
                                 Outcome::Read(Some(Box::new(read)))
@@ -192,7 +192,7 @@ fn few_tasks_are_decided_under_one_lock() {
         let (name, record) = numbered(number);
         desk.state.apply_snapshot(&name, Some(record), desk.now);
     }
-    desk.act(&json!({"color": "blue"}), &json!({names::KEEP: "0"}), "1");
+    desk.act(&json!({"color": "blue"}), &json!({annotations::KEEP: "0"}), "1");
     desk.pass(3600);
     // Each of the 1,000 is reconciled without an action, since its grace period has not ended.
     let mut locks = 0;

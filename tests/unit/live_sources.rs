@@ -1,7 +1,7 @@
 //! Live sources: references stay as written, and a change rolls the workload.
 
 use confrev::{
-    names,
+    annotations,
     resolve::{Health, NamespaceFacts, Observed, Present, is_pending},
     snapshot::ObjectName,
 };
@@ -27,7 +27,7 @@ fn set(world: &mut World, color: &str) {
 }
 
 fn live(object: &Value) -> Value {
-    annotation(&template(object)["metadata"], names::LIVE)
+    annotation(&template(object)["metadata"], annotations::LIVE)
 }
 
 /// Whether the controller considers a change of this workload pending.
@@ -138,19 +138,19 @@ fn unread_keys_of_live_source_roll_nothing() {
 fn only_user_rolls_paused_live_workload() {
     let mut world = world("blue");
     let mut object = deployment(&["demo"]);
-    annotate(&mut object, names::TRACK, "false");
+    annotate(&mut object, annotations::TRACK, "false");
     let first = world.create(&object);
     set(&mut world, "green");
     assert!(!pending(&world, &first));
     let mut edited = first.clone();
-    annotate(&mut edited, names::MISSING, "allow");
+    annotate(&mut edited, annotations::MISSING, "allow");
     let edited = world.update(&edited, &first);
     assert_eq!(template(&edited), template(&first), "a setting restarts no pod");
     let mut resumed = edited.clone();
-    resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
+    resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::TRACK);
     assert!(pending(&world, &resumed), "the change is pending when the workload tracks again");
     let mut rolled = edited.clone();
-    annotate(&mut rolled, names::ROLL, "x");
+    annotate(&mut rolled, annotations::ROLL, "x");
     assert_ne!(template(&world.update(&rolled, &edited)), template(&first));
 }
 
@@ -174,7 +174,7 @@ fn opting_out_removes_the_digest() {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     let mut out = first.clone();
-    out["metadata"]["labels"][names::ENABLED] = json!("false");
+    out["metadata"]["labels"][annotations::ENABLED] = json!("false");
     assert_eq!(live(&world.update(&out, &first)), Value::Null);
 }
 
@@ -210,7 +210,7 @@ fn digest_of_another_cluster_is_replaced() {
 }
 
 fn template_annotation(object: &mut Value, live: &str) {
-    object["spec"]["template"]["metadata"]["annotations"] = json!({names::LIVE: live});
+    object["spec"]["template"]["metadata"]["annotations"] = json!({annotations::LIVE: live});
 }
 
 /// The mode of a Secret, by its own label and by its namespace.
@@ -228,7 +228,7 @@ fn namespace_sets_the_mode_of_secrets() {
         set_secret(&mut world, "YQ==");
         if let Some(label) = label {
             world.objects.get_mut(&secret("demo")).unwrap()["metadata"]["labels"] =
-                json!({names::ENABLED: label});
+                json!({annotations::ENABLED: label});
         }
         let stored = world.create(&web());
         let found = match (secret_volume(&stored), live(&stored).is_null()) {
@@ -276,8 +276,7 @@ fn lost_key_rolls_no_live_secret() {
 
 #[test]
 fn platform_secrets_are_never_live() {
-    let json =
-        json!({"metadata": {"name": "a", "labels": {names::ENABLED: "live"}}, "type": "helm.sh/release.v1"});
+    let json = json!({"metadata": {"name": "a", "labels": {annotations::ENABLED: "live"}}, "type": "helm.sh/release.v1"});
     let observed =
         Observed::read(confrev::snapshot::SourceKind::Secret, json.to_string().into_bytes()).unwrap();
     assert_eq!(observed.is_live(), Some(false));

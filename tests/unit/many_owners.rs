@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use confrev::{
+    annotations,
     cluster::{ApiError, Owner, Version},
     controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta, Verified},
-    names,
     resolve::{Health, Use},
 };
 use jiff::SignedDuration;
@@ -178,7 +178,7 @@ fn blocked_sweep_backs_off() {
 #[test]
 fn source_is_removed_as_owner_after_delay() {
     let (blue, green) = (json!({"color": "blue"}), json!({"color": "green"}));
-    for (data, annotations) in [(&green, json!({})), (&blue, json!({names::KEEP: "0"}))] {
+    for (data, annotations) in [(&green, json!({})), (&blue, json!({annotations::KEEP: "0"}))] {
         let (_, _, mut desk) = web_on_blue();
         let web = Owner::new("apps/v1", "Deployment", "web", "uid-web");
         let stale = Owner::new("apps/v1", "ReplicaSet", "old", "old");
@@ -222,7 +222,7 @@ fn source_removed_from_its_snapshot_is_read_again() {
     ];
     for (removed, owners, left, keep, is_read) in cases {
         let (_, _, mut desk) = web_on_blue();
-        let (blue, annotations) = (json!({"color": "blue"}), json!({names::KEEP: keep}));
+        let (blue, annotations) = (json!({"color": "blue"}), json!({annotations::KEEP: keep}));
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &owners)), desk.now);
         desk.act(&blue, &annotations, "1");
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "2", &left)), desk.now);

@@ -1,8 +1,8 @@
 //! Watches read only parts of a workload, and give the same facts as admission.
 
 use confrev::{
+    annotations,
     controller::{Action, RawObject, WorkloadsSubject, take},
-    names,
 };
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -24,7 +24,10 @@ fn own_label_survives_opt_out_of_namespace() {
         let mut bare = deployment(&["demo"]);
         bare["metadata"].as_object_mut().unwrap().remove("labels");
         let mut stored = world.create(&bare);
-        assert!(stored["metadata"]["annotations"].get(names::ENABLED_BY).is_some(), "the namespace set it");
+        assert!(
+            stored["metadata"]["annotations"].get(annotations::ENABLED_BY).is_some(),
+            "the namespace set it"
+        );
         stored["metadata"]["namespace"] = json!("ns");
         stored["metadata"]["managedFields"] = managers.clone();
         let mut desk = Desk::new();

@@ -5,10 +5,10 @@ use std::convert::Infallible;
 
 use confrev::{
     admission::ReviewLimits,
+    annotations,
     cluster::{Api as _, KubeApi},
     controller::{Action, RawObject, RevisionsSubject, Subject, WorkloadsSubject, take},
     kinds::{Kinds, REVISION_KINDS},
-    names,
     telemetry::{Metrics, metrics::Reason},
 };
 use http::{Request, Response};
@@ -24,11 +24,11 @@ fn referring(references: usize, listed: usize) -> Value {
         .collect();
     let sources: Map<_, _> =
         (0..listed).map(|number| (format!("s{number}"), json!(format!("s{number}-0123456789")))).collect();
-    let annotations = json!({(names::SOURCES): json!({"configmaps": sources}).to_string()});
+    let annotations = json!({(annotations::SOURCES): json!({"configmaps": sources}).to_string()});
     json!({
         "metadata": {
             "name": "web", "namespace": "ns", "uid": "uid-web", "resourceVersion": "1",
-            "labels": {(names::REVISION): "x", (names::ENABLED): "true"},
+            "labels": {(annotations::REVISION): "x", (annotations::ENABLED): "true"},
         },
         "spec": {"replicas": 0, "template": {
             "metadata": {"annotations": annotations},
@@ -135,7 +135,7 @@ fn workload_that_has_seen_too_much_is_skipped() {
     let mut object = referring(1, 1);
     let digest = super::controller::digest("blue").to_string();
     let seen: Map<_, _> = (0..3000).map(|number| (format!("s{number}"), json!(digest))).collect();
-    object["metadata"]["annotations"] = json!({(names::SEEN): json!({"configmaps": seen}).to_string()});
+    object["metadata"]["annotations"] = json!({(annotations::SEEN): json!({"configmaps": seen}).to_string()});
     let (restored, told) = follows(&WorkloadsSubject(key("web").kind), &object);
     assert_eq!((restored, told.len()), (0, 1));
 }

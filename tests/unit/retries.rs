@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
+    annotations,
     cluster::{ApiError, Owner},
     controller::{Action, Name, Outcome, Revision, RevisionKey},
-    names,
     resolve::{Health, Record},
     snapshot::{ObjectName, SourceKind},
 };
@@ -20,7 +20,7 @@ use super::{
 
 #[test]
 fn lost_snapshot_is_restored_when_content_returns() {
-    for annotations in [json!({}), json!({names::KEEP: "0"})] {
+    for annotations in [json!({}), json!({annotations::KEEP: "0"})] {
         let (_, web, mut desk) = web_on_blue();
         let green = json!({"color": "green"});
         // The workload is pinned to blue, whose snapshot is missing; the source is green.
@@ -105,7 +105,7 @@ fn namespace_opts_in_once_webhook_takes_effect() {
 fn failed_workload_may_return_to_previous_content() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
-    let (blue, limit) = (json!({"color": "blue"}), json!({names::MAX_IN_FLIGHT: "1"}));
+    let (blue, limit) = (json!({"color": "blue"}), json!({annotations::MAX_IN_FLIGHT: "1"}));
     let unwell = record(&stored(&mut world, "unwell"), Health::Failed);
     let mut broken = record(&stored(&mut world, "broken"), Health::Failed);
     broken.seen = [(ObjectName::new(SourceKind::ConfigMap, "demo"), digest("green"))].into_iter().collect();

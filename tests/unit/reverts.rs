@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
+    annotations,
     cluster::WorkloadKey,
     controller::{Action, Outcome, ReferringSubject, RefusedSet, SnapshotRecord, take},
     kinds::Kinds,
-    names,
     resolve::{
         Health::{self, Failed, Progressing, Settled, Unavailable},
         Record, Refusal, Workload,
@@ -33,7 +33,7 @@ fn set(world: &mut World, color: &str) {
 }
 
 fn reverts() -> Value {
-    json!({names::ON_FAILURE: "revert"})
+    json!({annotations::ON_FAILURE: "revert"})
 }
 
 /// The workloads `a` to `c`, of which `a` and `b` have moved to green.
@@ -133,7 +133,7 @@ fn failure_refuses_content_and_moved_workloads_return() {
 fn new_leader_continues_return_from_the_mark() {
     let (mut world, mut all) = workloads();
     let snapshot = world.objects.get_mut(&configmap(GREEN)).unwrap();
-    snapshot["metadata"]["annotations"][names::REFUSED] = json!("x");
+    snapshot["metadata"]["annotations"][annotations::REFUSED] = json!("x");
     all[0].1 = poke(&mut world, &all[0].1, START + 9);
     let marked = acts(records(&all, Settled), &reverts(), Some(refusal()), 30);
     assert_eq!((&marked.rolled, &marked.refused[..]), (&set_of(&["b"]), &[][..]));
@@ -162,15 +162,15 @@ fn only_failures_of_the_move_refuse() {
     assert!(is_refused(&deployed));
     // It was unhealthy before.
     let mut unwell = all.clone();
-    let seen = unwell[0].1["metadata"]["annotations"][names::SEEN].clone();
-    unwell[0].1["metadata"]["annotations"][names::UNHEALTHY] = seen;
+    let seen = unwell[0].1["metadata"]["annotations"][annotations::SEEN].clone();
+    unwell[0].1["metadata"]["annotations"][annotations::UNHEALTHY] = seen;
     assert!(!is_refused(&unwell));
     // A person moved it.
     let (_, mut chosen) = workloads();
     let back = world.update(&undo(&all[0].1, &all[2].1), &all[0].1);
     chosen[0].1 = world.update(&undo(&back, &all[0].1), &back);
     assert!(is_refused(&all));
-    let hold = acts(records(&all, Failed), &json!({names::ON_FAILURE: "hold"}), None, 30);
+    let hold = acts(records(&all, Failed), &json!({annotations::ON_FAILURE: "hold"}), None, 30);
     assert_eq!((hold.refused.len(), hold.rolled.len()), (0, 1), "{hold:?}");
 }
 
@@ -249,7 +249,8 @@ fn aborted_rollout_refuses_content_of_its_deployment() {
 fn retry_removes_the_mark_once() {
     let (_, all) = workloads();
     let retried = |at: &str| {
-        let annotations = json!({names::ON_FAILURE: "revert", names::RETRIED: format!("{GREEN} {at}")});
+        let annotations =
+            json!({annotations::ON_FAILURE: "revert", annotations::RETRIED: format!("{GREEN} {at}")});
         acts(records(&all[2..], Settled), &annotations, Some(refusal()), 30)
     };
     let again = retried("then");

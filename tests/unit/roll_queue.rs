@@ -7,10 +7,10 @@ use std::{
 };
 
 use confrev::{
+    annotations,
     cluster::{ApiError, Event, KubeApi, LiveWorkload, Precondition, WorkloadKey},
     controller::{Action, Config, Name, ObjectStep, Outcome, Queue, State, Task, execute},
     kinds::Kinds,
-    names,
     resolve::{Health, Record},
     snapshot::{ObjectName, Rotated, SourceKind},
     telemetry::{Metrics, metrics::Reason},
@@ -71,10 +71,10 @@ async fn conflict_leads_to_live_read() {
     assert_eq!(poked_after_conflict(|_| {}).await.as_deref(), Some("77"));
     let seen = poked_after_conflict(|live| {
         let green = observed(json!({"color": "green"}), json!({}), "2").digest().to_string();
-        annotate(live, names::SEEN, &json!({"configmaps": {"demo": green}}).to_string());
+        annotate(live, annotations::SEEN, &json!({"configmaps": {"demo": green}}).to_string());
     });
     assert_eq!(seen.await, None, "the workload has rolled to the change");
-    let out = poked_after_conflict(|live| live["metadata"]["labels"][names::ENABLED] = json!("false"));
+    let out = poked_after_conflict(|live| live["metadata"]["labels"][annotations::ENABLED] = json!("false"));
     assert_eq!(out.await, None, "the workload has opted out");
 }
 
@@ -252,7 +252,7 @@ fn namespace_opts_in_at_the_rate_of_rolls() {
 
 #[test]
 fn namespace_opts_in_within_max_in_flight() {
-    let mut opt_in = OptIn::new(5, 100, json!({names::MAX_IN_FLIGHT: "1"}));
+    let mut opt_in = OptIn::new(5, 100, json!({annotations::MAX_IN_FLIGHT: "1"}));
     for _ in 0..5 {
         let rolled: Vec<_> = (0..50).flat_map(|_| opt_in.turn(|_| None)).collect();
         assert_eq!(rolled.len(), 1, "the others wait until this workload is healthy: {rolled:?}");
@@ -266,7 +266,7 @@ fn namespace_opts_in_within_max_in_flight() {
 fn namespace_opts_in_inside_windows() {
     for of_source in [true, false] {
         let window = "Mon 13:47-14:00";
-        let limit = if of_source { json!({names::WINDOW: window}) } else { json!({}) };
+        let limit = if of_source { json!({annotations::WINDOW: window}) } else { json!({}) };
         let mut opt_in = OptIn::new(3, 100, limit);
         if !of_source {
             let now = opt_in.desk.now;

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 use axum::body::Body as ReviewBody;
 use confrev::{
     admission::{Context, ReviewLimits, router},
+    annotations,
     cluster::KubeApi,
     controller::Shared,
     kinds::Kinds,
-    names,
     schema::Schemas,
     telemetry::{Metrics, Readiness},
 };
@@ -37,16 +37,16 @@ fn port() -> Value {
 fn stored(schema: &Value) -> Stored {
     Stored::from([
         (("shop", "schemas"), schemas(schema, &json!({}))),
-        (("platform", "schemas"), schemas(schema, &json!({names::SCHEMA_FOR: "other, sh*"}))),
-        (("private", "schemas"), schemas(schema, &json!({names::SCHEMA_FOR: "other"}))),
+        (("platform", "schemas"), schemas(schema, &json!({annotations::SCHEMA_FOR: "other, sh*"}))),
+        (("private", "schemas"), schemas(schema, &json!({annotations::SCHEMA_FOR: "other"}))),
     ])
 }
 
 /// A source in namespace `shop`.
 fn source(schema: &str, keys: Option<&str>, data: &Value) -> Value {
-    let mut annotations = json!({names::SCHEMA: schema});
+    let mut annotations = json!({annotations::SCHEMA: schema});
     if let Some(keys) = keys {
-        annotations[names::SCHEMA_KEYS] = json!(keys);
+        annotations[annotations::SCHEMA_KEYS] = json!(keys);
     }
     json!({"metadata": {"name": "demo", "namespace": "shop", "annotations": annotations}, "data": data})
 }

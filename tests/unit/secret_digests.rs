@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use confrev::{
+    annotations,
     cluster::DigestKeys,
     controller::{Action, Config, Name, Outcome, SnapshotRecord, SourceMeta, State},
     kinds::Kinds,
-    names,
     resolve::{Facts, Health, Observed},
     snapshot::{CopiedLabel, Digest, DigestKey, Identity, Keying, ObjectName, SourceKind, snapshot_json},
 };
@@ -50,7 +50,7 @@ pub(crate) fn set(world: &mut World, password: &str) {
 pub(crate) fn web() -> Value {
     let mut object = deployment(&[]);
     object["spec"]["template"]["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": "demo"}}]);
-    annotate(&mut object, names::SECRETS, "true");
+    annotate(&mut object, annotations::SECRETS, "true");
     object
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn volume(object: &Value) -> &str {
 }
 
 fn seen(object: &Value) -> String {
-    let seen = annotation(&object["metadata"], names::SEEN);
+    let seen = annotation(&object["metadata"], annotations::SEEN);
     seen["secrets"]["demo"].as_str().unwrap().to_owned()
 }
 
@@ -84,7 +84,7 @@ fn names_and_digests_are_keyed() {
     assert!(seen(&stored).starts_with("hmac-sha256:"), "{}", seen(&stored));
     let snapshot = world.observe(&secret(volume(&stored))).unwrap();
     assert!(snapshot.is_sound());
-    assert_eq!(snapshot.annotation(names::DIGEST), Some(seen(&stored)));
+    assert_eq!(snapshot.annotation(annotations::DIGEST), Some(seen(&stored)));
     let plain = Observed::read(SourceKind::Secret, snapshot.json().to_vec()).unwrap();
     assert!(!stored.to_string().contains(&plain.digest().hex(8)), "the plain digest is in the workload");
 }
@@ -192,7 +192,7 @@ fn only_the_controller_replaces_unknown_digest() {
     let mut world = world(&[1], A);
     let mut stored = world.create(&web());
     let unknown = format!("hmac-sha256:{}:{}", "f".repeat(8), "0".repeat(64));
-    annotate(&mut stored, names::SEEN, &json!({"secrets": {"demo": unknown}}).to_string());
+    annotate(&mut stored, annotations::SEEN, &json!({"secrets": {"demo": unknown}}).to_string());
     let mut edited = stored.clone();
     edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     let edited = world.update(&edited, &stored);
@@ -244,11 +244,15 @@ fn guessed_digest_in_a_review_changes_no_answer() {
         let answers: Vec<_> = [A, B, C]
             .map(|password| {
                 let mut old = stored.clone();
-                annotate(&mut old, names::SEEN, &json!({"secrets": {"demo": guess(password)}}).to_string());
+                annotate(
+                    &mut old,
+                    annotations::SEEN,
+                    &json!({"secrets": {"demo": guess(password)}}).to_string(),
+                );
                 let mut new = old.clone();
                 new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
                 if is_poke {
-                    annotate(&mut new, names::ROLL, "auto-2026-01-01T00:00:00Z");
+                    annotate(&mut new, annotations::ROLL, "auto-2026-01-01T00:00:00Z");
                 }
                 let answer = world.clone().update(&new, &old);
                 (volume(&answer).to_owned(), seen(&answer) == guess(password).to_string())
@@ -274,7 +278,7 @@ fn forged_snapshot_is_not_used() {
     for (named, is_sound) in [(&*name.name, true), ("demo-0123456789", false)] {
         let mut poses = world.objects[&name].clone();
         poses["metadata"]["name"] = json!(named);
-        poses["metadata"]["annotations"][names::DIGEST] = json!(lost);
+        poses["metadata"]["annotations"][annotations::DIGEST] = json!(lost);
         world.objects.insert(secret(named), poses);
         assert_eq!(world.observe(&secret(named)).unwrap().is_sound(), is_sound, "{named}");
     }
@@ -475,7 +479,7 @@ proptest! {
             world.keying = keying(keys);
             let mut poked = stored.clone();
             let value = format!("auto-2026-01-01T00:00:{step:02}Z");
-            annotate(&mut poked, names::ROLL, if by_person { "x" } else { &value });
+            annotate(&mut poked, annotations::ROLL, if by_person { "x" } else { &value });
             let next = world.update(&poked, &stored);
             prop_assert_eq!(template(&next), template(&first));
             prop_assert_eq!(&world.update(&next, &next), &next);

@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 
 use confrev::{
+    annotations,
     cluster::{ApiError, KubeApi, Owner},
     controller::{Action, Name, Outcome, RawObject, RevisionsSubject, Task, WorkloadsSubject, execute, take},
     kinds::{Kinds, REVISION_KINDS},
-    names,
     telemetry::Metrics,
 };
 use http::{Request, Response, StatusCode};
@@ -36,7 +36,7 @@ impl Foreground {
         web["metadata"]["namespace"] = json!("ns");
         let set = json!({
             "metadata": {"name": "web-1", "namespace": "ns", "uid": "set", "resourceVersion": "1",
-                "labels": {(names::REVISION): "1"}},
+                "labels": {(annotations::REVISION): "1"}},
             "spec": {"template": web["spec"]["template"]},
         });
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);

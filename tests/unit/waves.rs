@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use confrev::{
+    annotations,
     controller::{Action, Outcome},
-    names,
     resolve::Health::{self, Failed, Progressing, Settled, Unavailable},
     telemetry::metrics::Reason,
 };
@@ -21,7 +21,7 @@ use super::{
 const START: i64 = 2_000_000;
 
 fn waves() -> Value {
-    json!({names::WAVES: "1, 75%", names::BAKE: "60s"})
+    json!({annotations::WAVES: "1, 75%", annotations::BAKE: "60s"})
 }
 
 fn set(world: &mut World, color: &str) {
@@ -111,7 +111,7 @@ fn lowest_order_moves_first() {
         let mut all = workloads(&[]);
         for (name, object, _) in &mut all {
             let order = if name == first { "-1" } else { "0" };
-            object["metadata"]["annotations"][names::ORDER] = json!(order);
+            object["metadata"]["annotations"][annotations::ORDER] = json!(order);
         }
         assert_eq!(rolled_by_new_leader(&all, &waves(), 0).0, BTreeSet::from([first.to_owned()]));
     }
@@ -119,7 +119,7 @@ fn lowest_order_moves_first() {
 
 #[test]
 fn invalid_waves_move_nothing_and_are_reported() {
-    for annotations in [json!({names::WAVES: "half"}), json!({names::BAKE: "5m"})] {
+    for annotations in [json!({annotations::WAVES: "half"}), json!({annotations::BAKE: "5m"})] {
         let (rolled, reasons) = rolled_by_new_leader(&workloads(&[]), &annotations, 0);
         assert_eq!((rolled, reasons), (BTreeSet::new(), vec![Reason::SettingInvalid]), "{annotations}");
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use confrev::{
+    annotations,
     controller::{Action, NamespaceSettings, Outcome},
-    names,
     resolve::Health::Settled,
     telemetry::metrics::Reason,
 };
@@ -56,11 +56,11 @@ impl Leader {
         let mut desk = Desk::new();
         desk.now = at(now);
         if let Some(window) = workload {
-            annotate(&mut web, names::WINDOW, window);
+            annotate(&mut web, annotations::WINDOW, window);
         }
         desk.state.apply_namespace_settings(&"ns".into(), with_window(namespace), desk.now);
         desk.state.apply_workload(&key("web"), Some(record(&web, Settled)), desk.now);
-        let annotations = source.map_or(json!({}), |window| json!({names::WINDOW: window}));
+        let annotations = source.map_or(json!({}), |window| json!({annotations::WINDOW: window}));
         let mut leader = Self { desk, annotations, web };
         leader.act();
         leader
@@ -125,7 +125,7 @@ fn changed_window_counts_at_once() {
     let mut of_workload = Leader::new(EVENING, Some(DAY), None, None);
     assert!(!of_workload.rolls());
     let mut web = of_workload.web.clone();
-    annotate(&mut web, names::WINDOW, "18:00-20:00");
+    annotate(&mut web, annotations::WINDOW, "18:00-20:00");
     of_workload.desk.state.apply_workload(&key("web"), Some(record(&web, Settled)), of_workload.desk.now);
     assert!(of_workload.rolls(), "the workload has another window");
 }
@@ -166,7 +166,7 @@ fn rolls_with(db: &str, demo: &str) -> (bool, Vec<Reason>) {
             let outcome = match action {
                 Action::Read(name) => {
                     let set = sources[&*name.object.name];
-                    let annotations = json!({names::SET: set});
+                    let annotations = json!({annotations::SET: set});
                     let mut read = observed(json!({"content": set}), annotations, "2");
                     read.uid = format!("uid-{}", name.object.name);
                     Outcome::Read(Some(Box::new(read)))

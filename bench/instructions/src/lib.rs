@@ -1,6 +1,6 @@
 //! confrev's decision without the rest of the program: the same source files, compiled separately.
 
-pub use confrev_core::{compact, json, kinds, names, resolve, snapshot, template, uid};
+pub use confrev_core::{annotations, compact, json, kinds, resolve, snapshot, template, uid};
 
 // Included by path: as a crate it would need the whole program, whose optimised build takes longer than the test.
 #[path = "../../../src/admission/review.rs"]

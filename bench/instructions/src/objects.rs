@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use confrev_instructions::{
-    names,
+    annotations,
     snapshot::{ObjectName, SourceKind},
 };
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ pub(crate) fn deployment(references: usize, bytes: usize) -> Value {
             "name": "web",
             "namespace": NAMESPACE,
             "uid": "0b0e9c5e-2a52-4f43-8a35-0a4d35ff6f0c",
-            "labels": {names::ENABLED: "true", "app": "web"},
+            "labels": {annotations::ENABLED: "true", "app": "web"},
             "managedFields": [{"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": fields}}],
         },
         "spec": {

@@ -1,8 +1,8 @@
 //! What the controller derives from the workloads of a source at a change event: the state of a wave.
 
 use confrev_instructions::{
+    annotations,
     kinds::{Kinds, WorkloadKind},
-    names,
     resolve::{
         Facts, Health, Member, Observed, Record, Request, Spread, SpreadPolicy, Verdict, Workload,
         WorkloadView,
@@ -24,7 +24,7 @@ const BYTES: usize = 10_000;
 
 /// The ConfigMap of all workloads, with waves.
 fn config_map(content: &str) -> Vec<u8> {
-    let annotations = json!({names::WAVES: "1, 5%, 25%", names::BAKE: "10m", names::ON_FAILURE: "revert"});
+    let annotations = json!({annotations::WAVES: "1, 5%, 25%", annotations::BAKE: "10m", annotations::ON_FAILURE: "revert"});
     let metadata = json!({
         "name": &*source(0).name, "namespace": NAMESPACE, "uid": "u", "resourceVersion": "1",
         "annotations": annotations,

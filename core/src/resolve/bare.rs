@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::mount;
 use crate::{
+    annotations,
     json::At,
-    names,
     snapshot::{Digest, ObjectName},
     template::Template,
 };
@@ -47,8 +47,8 @@ pub(super) fn bare<P: AsRef<str>>(
             fields.retain(|key, _| !keys.contains(&key.as_str()));
         }
     };
-    remove("/metadata/annotations", &[names::SOURCES, names::LIVE]);
-    remove("/metadata/labels", &[names::REVISION]);
+    remove("/metadata/annotations", &[annotations::SOURCES, annotations::LIVE]);
+    remove("/metadata/labels", &[annotations::REVISION]);
     remove("/metadata/labels", &HASHES);
     // A ControllerRevision holds its template as a strategic merge patch.
     remove("", &["$patch"]);

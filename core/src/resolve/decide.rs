@@ -13,7 +13,7 @@ use super::{
     used::{RequiredKeys, RollRequest, UsedKeys, has_new_roll, has_other_roll, required_keys},
 };
 use crate::{
-    names,
+    annotations,
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
     template::{Reference, SourceMap, Template},
 };
@@ -72,7 +72,7 @@ pub(super) enum Stop {
 
 /// Whether an earlier decision wrote the stored workload. The `sources` of a workload that was not opted in are not trusted.
 pub(super) fn was_decided_on(stored: &super::Workload<'_>) -> bool {
-    stored.label(names::ENABLED) == Some("true")
+    stored.label(annotations::ENABLED) == Some("true")
 }
 
 /// The result of resolving a reference.
@@ -165,7 +165,9 @@ impl<'r> Resolver<'r> {
             has_other_roll: !keeps_settings && has_other_roll(request),
             asked: if keeps_settings { RollRequest::Nothing } else { RollRequest::of(request) },
             is_poke: !keeps_settings
-                && old.is_some_and(|old| request.new.annotation(names::ROLL) != old.annotation(names::ROLL)),
+                && old.is_some_and(|old| {
+                    request.new.annotation(annotations::ROLL) != old.annotation(annotations::ROLL)
+                }),
             needs: BTreeSet::new(),
             ensure: BTreeMap::new(),
             adopt: BTreeSet::new(),
@@ -224,7 +226,7 @@ impl<'r> Resolver<'r> {
         }
         if self.policy.missing == MissingPolicy::Deny && !self.missing.is_empty() {
             let mut errors = self.missing;
-            errors.push(format!("annotation {} is \"deny\"", names::MISSING));
+            errors.push(format!("annotation {} is \"deny\"", annotations::MISSING));
             return Pass::Decided(denied(self.request, &errors));
         }
         if self.policy.missing == MissingPolicy::Warn {
@@ -233,7 +235,7 @@ impl<'r> Resolver<'r> {
         if self.policy.secrets == Some(true) && !self.request.secrets {
             self.warnings.push(format!(
                 "annotation {}: snapshots of Secrets are disabled in this installation of confrev: references to Secrets stay as written",
-                names::SECRETS
+                annotations::SECRETS
             ));
         }
         let source_of = |kind, name: &str| {
@@ -349,7 +351,7 @@ impl<'r> Resolver<'r> {
                     self.request.new.display(),
                     target.kind,
                     target.name,
-                    names::ENABLED
+                    annotations::ENABLED
                 ));
             }
         }

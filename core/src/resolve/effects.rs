@@ -12,7 +12,7 @@ use super::{
     undo::kept_settings,
 };
 use crate::{
-    names,
+    annotations,
     snapshot::{Digest, ObjectName},
     template::{Patch, Reference, SourceMap, Template, revision_of},
 };
@@ -92,11 +92,11 @@ impl Marks {
         let [moved, previous] =
             [&self.moved, &self.previous].map(|texts| (!texts.is_empty()).then(|| texts.to_annotation()));
         [
-            (names::SEEN, seen),
-            (names::UNHEALTHY, unhealthy),
-            (names::PINNED, pinned),
-            (names::MOVED, moved),
-            (names::PREVIOUS, previous),
+            (annotations::SEEN, seen),
+            (annotations::UNHEALTHY, unhealthy),
+            (annotations::PINNED, pinned),
+            (annotations::MOVED, moved),
+            (annotations::PREVIOUS, previous),
         ]
     }
 }
@@ -112,8 +112,8 @@ pub(super) fn opted_in(
     let mut patch = Patch::default();
     let mark = (giver == Giver::Namespace).then(|| request.new.mark_of_namespace());
     let stated = resolution.stated();
-    set_labels(request, &mut patch, &[(names::ENABLED, Some("true".to_owned()))], &stated);
-    let mut annotations = vec![(names::ENABLED_BY, mark)];
+    set_labels(request, &mut patch, &[(annotations::ENABLED, Some("true".to_owned()))], &stated);
+    let mut annotations = vec![(annotations::ENABLED_BY, mark)];
     annotations.extend(marks.annotations());
     let (stored, restored) = match request.old.as_ref().filter(|_| keeps_settings) {
         Some(old) => (kept_settings(old), kept_settings(&request.new)),
@@ -123,11 +123,11 @@ pub(super) fn opted_in(
     annotations.extend(gone.map(|key| (*key, None)));
     annotations.extend(stored.iter().map(|(key, value)| (*key, Some((*value).to_owned()))));
     if let Some(hold) = &marks.hold {
-        annotations.retain(|(key, _)| *key != names::HOLD);
-        annotations.push((names::HOLD, (!hold.is_empty()).then(|| hold_text(hold))));
+        annotations.retain(|(key, _)| *key != annotations::HOLD);
+        annotations.push((annotations::HOLD, (!hold.is_empty()).then(|| hold_text(hold))));
     }
     if !keeps_settings {
-        annotations.extend(last_roll(request).map(|roll| (names::ROLL, Some(roll))));
+        annotations.extend(last_roll(request).map(|roll| (annotations::ROLL, Some(roll))));
     }
     set_annotations(request, &mut patch, &annotations);
     if let Some(template) = &request.new.template {
@@ -140,13 +140,13 @@ pub(super) fn opted_in(
 /// Deployment restores all annotations of the old ReplicaSet, including a stale `seen`. `min-interval` counts from this value.
 fn last_roll(request: &Request<'_>) -> Option<String> {
     let old = request.old.as_ref()?;
-    let last = old.annotation(names::ROLL)?;
+    let last = old.annotation(annotations::ROLL)?;
     let at = auto_roll_time(last)?;
-    let is_older = match request.new.annotation(names::ROLL) {
+    let is_older = match request.new.annotation(annotations::ROLL) {
         None => true,
         Some(roll) => auto_roll_time(roll).is_some_and(|restored| restored < at),
     };
-    let is_restored = request.new.annotation(names::SEEN) != old.annotation(names::SEEN);
+    let is_restored = request.new.annotation(annotations::SEEN) != old.annotation(annotations::SEEN);
     (is_older && is_restored).then(|| last.to_owned())
 }
 
@@ -186,10 +186,10 @@ fn keep_mount(resolution: &mut Resolution, old: &super::Workload<'_>) {
 pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
     // An object on which confrev wrote nothing is left alone.
     let written = |workload: &super::Workload<'_>| {
-        [names::SEEN, names::ENABLED_BY].iter().any(|key| workload.annotation(key).is_some())
+        [annotations::SEEN, annotations::ENABLED_BY].iter().any(|key| workload.annotation(key).is_some())
             || !workload.sources().is_empty()
             || !workload.live().is_empty()
-            || (workload.label(names::ENABLED) == Some("true")
+            || (workload.label(annotations::ENABLED) == Some("true")
                 && workload.template.as_ref().is_some_and(mount::has_volume)
                 && Policy::read(workload).0.mount.is_some())
     };
@@ -197,13 +197,13 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
         return Decision::default();
     }
     let mut patch = Patch::default();
-    let given = (giver == Giver::Namespace).then_some((names::ENABLED, None));
+    let given = (giver == Giver::Namespace).then_some((annotations::ENABLED, None));
     set_labels(request, &mut patch, given.as_slice(), &Stated::default());
-    let mut annotations = vec![(names::ENABLED_BY, None)];
+    let mut annotations = vec![(annotations::ENABLED_BY, None)];
     annotations.extend(Marks::default().annotations());
     // A `roll` value that confrev wrote is removed too; one that a person wrote stays.
-    if request.new.annotation(names::ROLL).is_some_and(|roll| auto_roll_time(roll).is_some()) {
-        annotations.push((names::ROLL, None));
+    if request.new.annotation(annotations::ROLL).is_some_and(|roll| auto_roll_time(roll).is_some()) {
+        annotations.push((annotations::ROLL, None));
     }
     set_annotations(request, &mut patch, &annotations);
     if let Some(template) = &request.new.template {
@@ -234,7 +234,7 @@ fn set_labels(request: &Request<'_>, patch: &mut Patch, own: &[(&str, Option<Str
     let revision = &stated.revision;
     let mut labels = own.to_vec();
     if !request.new.kind.rolls {
-        labels.push((names::REVISION, revision.clone()));
+        labels.push((annotations::REVISION, revision.clone()));
     }
     patch.set_keys("/metadata/labels", request.new.labels(), &labels);
     if let Some(present) = &request.new.job_labels {
@@ -243,7 +243,7 @@ fn set_labels(request: &Request<'_>, patch: &mut Patch, own: &[(&str, Option<Str
         patch.set_keys(
             &format!("{at}/metadata/labels"),
             Some(present),
-            &[(names::REVISION, revision.clone())],
+            &[(annotations::REVISION, revision.clone())],
         );
     }
 }
@@ -268,9 +268,9 @@ fn set_template(
     patch.set_keys(
         &format!("{at}/metadata/annotations"),
         template.annotations(),
-        &[(names::SOURCES, sources), (names::LIVE, live)],
+        &[(annotations::SOURCES, sources), (annotations::LIVE, live)],
     );
-    patch.set_keys(&format!("{at}/metadata/labels"), template.labels(), &[(names::REVISION, revision)]);
+    patch.set_keys(&format!("{at}/metadata/labels"), template.labels(), &[(annotations::REVISION, revision)]);
     for (pointer, name) in resolution.renames.iter().filter(|(pointer, _)| pointer.starts_with('/')) {
         patch.replace(&format!("{at}{pointer}"), name.as_str());
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Health, Past, Refusal, SchemaReference, SpreadPolicy};
 use crate::{
-    names,
+    annotations,
     snapshot::{
         self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, Rotated, SourceKind,
     },
@@ -213,7 +213,7 @@ impl Observed {
             SourceKind::Secret => !snapshot::secret_type_is_snapshotted(object.secret_type()),
         };
         let (uid, resource_version) = (object.uid().to_owned(), object.resource_version().to_owned());
-        let enabled = object.label(names::ENABLED).map(str::to_owned);
+        let enabled = object.label(annotations::ENABLED).map(str::to_owned);
         let (owners, keys) = (object.owner_uids(), object.keys());
         let annotations = object.own_annotations().map(|(key, value)| (key.into(), value.into())).collect();
         Ok(Self {
@@ -323,7 +323,7 @@ impl Observed {
 
     /// Whether confrev may have added some of its owners: a quick check of the text without parsing.
     pub fn may_have_our_owners(&self) -> bool {
-        let mark = format!("\"{}\"", names::MANAGER);
+        let mark = format!("\"{}\"", annotations::MANAGER);
         !self.owners.is_empty() && self.json.windows(mark.len()).any(|bytes| bytes == mark.as_bytes())
     }
 

@@ -11,13 +11,13 @@ use super::{
     holds::HoldRule,
     used::UsedKeys,
 };
-use crate::{names, snapshot::ObjectName};
+use crate::{annotations, snapshot::ObjectName};
 
 impl Resolver<'_> {
     /// Finds the source of each snapshot on hold. A name that the request adds must be that of a snapshot.
     pub(super) fn find_holds(&mut self) -> Result<(), Stop> {
         let old = self.request.old.as_ref().filter(|old| was_decided_on(old));
-        let stored = old.filter(|old| old.annotation(names::HOLD).is_some());
+        let stored = old.filter(|old| old.annotation(annotations::HOLD).is_some());
         self.holds.stored = stored.map(|old| Policy::read(old).0.hold).unwrap_or_default();
         for snapshot in &self.holds.stored {
             if let Some(source) = self.prior.source_of(snapshot.kind, &snapshot.name) {
@@ -51,7 +51,7 @@ impl Resolver<'_> {
         match errors {
             _ if is_unknown => Err(Stop::Unknown),
             errors if errors.is_empty() => Ok(()),
-            errors => Err(Stop::Deny(format!("annotation {}: {}", names::HOLD, errors.join("; ")))),
+            errors => Err(Stop::Deny(format!("annotation {}: {}", annotations::HOLD, errors.join("; ")))),
         }
     }
 
@@ -87,7 +87,7 @@ impl Resolver<'_> {
         }
         self.warnings.push(format!(
             "annotation {}: {snapshot} {problem} in namespace {namespace:?}, so it holds nothing",
-            names::HOLD
+            annotations::HOLD
         ));
         Ok(None)
     }
@@ -119,7 +119,11 @@ impl Resolver<'_> {
                 &format!("this request does not change it to {:?}", object.name),
             );
         } else if self.asked.includes(source) {
-            self.warn_hold_stays(source, &held, &format!("annotation {} does not change it", names::ROLL));
+            self.warn_hold_stays(
+                source,
+                &held,
+                &format!("annotation {} does not change it", annotations::ROLL),
+            );
         }
         let snapshot = ObjectName::new(source.kind, held.as_str());
         let is_readable = !self.is_out_of_reach(source);
@@ -145,7 +149,7 @@ impl Resolver<'_> {
     }
 
     fn warn_hold_stays(&mut self, source: &ObjectName, held: &str, why: &str) {
-        let key = names::HOLD;
+        let key = annotations::HOLD;
         self.warnings.push(format!(
             "annotation {key}: {source} stays at {held:?}: {why}; remove the annotation to end the hold"
         ));
@@ -195,13 +199,13 @@ impl Resolver<'_> {
             if !self.holds.used.contains(source) {
                 self.warnings.push(format!(
                     "annotation {}: the template does not refer to {source}, so {held:?} is not held",
-                    names::HOLD
+                    annotations::HOLD
                 ));
             } else if self.moves_hold {
                 self.warnings.push(format!(
                     "annotation {}: {source} is now held at {held:?}: remove annotation {} to end the hold",
-                    names::ON_UNDO,
-                    names::HOLD
+                    annotations::ON_UNDO,
+                    annotations::HOLD
                 ));
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Workload;
-use crate::{names, snapshot::ObjectName, template::SourceMap};
+use crate::{annotations, snapshot::ObjectName, template::SourceMap};
 
 /// The holds of a request.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Holds {
 
 /// The warning for a workload without a template: its annotation has no effect.
 pub(super) fn without_template(workload: &Workload<'_>) -> Option<String> {
-    let key = names::HOLD;
+    let key = annotations::HOLD;
     workload
         .annotation(key)
         .map(|_| format!("annotation {key} has no effect: set it on the object that has the template"))

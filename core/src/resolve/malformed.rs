@@ -4,11 +4,11 @@ use super::{
     Facts, Policy, Request,
     optin::{OptIn, opt_in},
 };
-use crate::names;
+use crate::annotations;
 
 /// The errors in an opted-in workload's label and annotations; `None` if they are well-formed.
 pub fn malformed(request: &Request<'_>) -> Option<String> {
-    let errors = match request.new.label(names::ENABLED) {
+    let errors = match request.new.label(annotations::ENABLED) {
         None | Some("false") => return None,
         Some("true") => Policy::read(&request.new).1,
         Some(_) => match opt_in(request, &Facts::default()) {

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Request;
 use crate::{
+    annotations::{self, PREFIX, SOURCE_RECORDS, SOURCE_SETTINGS, WORKLOAD_RECORDS, WORKLOAD_SETTINGS},
     json::Str,
-    names::{self, PREFIX, SOURCE_RECORDS, SOURCE_SETTINGS, WORKLOAD_RECORDS, WORKLOAD_SETTINGS},
     snapshot::{ObjectName, SourceKind},
 };
 
@@ -38,7 +38,7 @@ fn added<'a>(
 
 fn wrong_label(key: &str) -> Option<String> {
     match key {
-        names::ENABLED => None,
+        annotations::ENABLED => None,
         _ if is_written(key) => None,
         _ if WORKLOAD_SETTINGS.contains(&key) => Some("it is an annotation".to_owned()),
         _ => Some(right_place(key)),
@@ -47,7 +47,7 @@ fn wrong_label(key: &str) -> Option<String> {
 
 fn wrong_annotation(key: &str) -> Option<String> {
     match key {
-        names::ENABLED => Some("it is a label".to_owned()),
+        annotations::ENABLED => Some("it is a label".to_owned()),
         _ if WORKLOAD_SETTINGS.contains(&key) || is_written(key) => None,
         _ => Some(right_place(key)),
     }
@@ -55,7 +55,7 @@ fn wrong_annotation(key: &str) -> Option<String> {
 
 /// Whether confrev writes the key on workloads.
 fn is_written(key: &str) -> bool {
-    key == names::REVISION || WORKLOAD_RECORDS.contains(&key)
+    key == annotations::REVISION || WORKLOAD_RECORDS.contains(&key)
 }
 
 /// Where a key belongs, or how a similar one is spelled.
@@ -63,11 +63,14 @@ fn right_place(key: &str) -> String {
     if SOURCE_SETTINGS.contains(&key) || SOURCE_RECORDS.contains(&key) {
         return "it is an annotation of a ConfigMap or Secret".to_owned();
     }
-    if key == names::SECRETS_MODE {
+    if key == annotations::SECRETS_MODE {
         return "it is an annotation of a Namespace".to_owned();
     }
-    let known =
-        WORKLOAD_SETTINGS.iter().chain(&SOURCE_SETTINGS).chain(&SOURCE_RECORDS).chain([&names::ENABLED]);
+    let known = WORKLOAD_SETTINGS
+        .iter()
+        .chain(&SOURCE_SETTINGS)
+        .chain(&SOURCE_RECORDS)
+        .chain([&annotations::ENABLED]);
     // A key may be long, and an object may have many.
     let similar = known
         .filter(|known| key.len().abs_diff(known.len()) <= TYPO)
@@ -101,8 +104,8 @@ pub(super) fn unused_exclusions<'n>(
     used: impl Iterator<Item = (SourceKind, &'n str)>,
     source_of: impl Fn(SourceKind, &str) -> Option<ObjectName>,
 ) -> Vec<String> {
-    let stored = request.old.as_ref().and_then(|old| old.annotation(names::EXCLUDE));
-    if exclude.is_empty() || stored == request.new.annotation(names::EXCLUDE) {
+    let stored = request.old.as_ref().and_then(|old| old.annotation(annotations::EXCLUDE));
+    if exclude.is_empty() || stored == request.new.annotation(annotations::EXCLUDE) {
         return Vec::new();
     }
     let mut unused = exclude.clone();
@@ -112,7 +115,7 @@ pub(super) fn unused_exclusions<'n>(
     let warning = |name: &ObjectName| {
         format!(
             "annotation {}: the template does not refer to {name}, so its exclusion has no effect",
-            names::EXCLUDE
+            annotations::EXCLUDE
         )
     };
     unused.iter().map(warning).collect()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Workload;
 use crate::{
-    names,
+    annotations,
     snapshot::is_object_name,
     template::{Patch, Template},
 };
@@ -63,7 +63,7 @@ pub(super) fn in_the_way(workload: &Workload<'_>) -> Option<String> {
     of_ours.is_none().then(|| {
         format!(
             "annotation {}: the volume name {VOLUME:?} is reserved for confrev: rename the volume in the template",
-            names::MOUNT
+            annotations::MOUNT
         )
     })
 }

@@ -1,7 +1,7 @@
 //! Whether a workload is opted in: its own label wins over its namespace's.
 
 use super::{Facts, Request};
-use crate::names;
+use crate::annotations;
 
 /// Where the `enabled` label comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,17 +36,18 @@ pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
     // A label that comes from the namespace becomes the workload's own as soon as an applier sets it. An undo of a Deployment
     // may restore annotations without the mark, so a mark on the stored object counts as well.
     let is_given = |workload: &super::Workload<'_>| {
-        workload.label(names::ENABLED) == Some("true") && workload.annotation(names::ENABLED_BY).is_some()
+        workload.label(annotations::ENABLED) == Some("true")
+            && workload.annotation(annotations::ENABLED_BY).is_some()
     };
     let old = request.old.as_ref();
     let given = (is_given(workload) || old.is_some_and(is_given)) && !workload.enabled_is_owned_after(old);
-    match workload.label(names::ENABLED) {
+    match workload.label(annotations::ENABLED) {
         Some("true") if given => by_namespace(),
         Some("true") => OptIn::In(Giver::Workload),
         Some("false") => OptIn::Out(Giver::Workload),
         Some(value) => OptIn::Malformed(format!(
             "label {}: {value:?} is not allowed, use \"true\" or \"false\"",
-            names::ENABLED
+            annotations::ENABLED
         )),
         None => by_namespace(),
     }

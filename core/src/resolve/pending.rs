@@ -10,8 +10,8 @@ use jiff::Timestamp;
 
 use super::{Health, MissingPolicy, Observed, Policy, Workload, policy::auto_roll_time};
 use crate::{
+    annotations,
     compact::{CompactMap, CompactSet},
-    names,
     snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind},
     template::Reference,
     uid::Uid,
@@ -228,12 +228,12 @@ impl Record {
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,
             health,
-            window: workload.annotation(names::WINDOW).map(Into::into),
+            window: workload.annotation(annotations::WINDOW).map(Into::into),
             by_namespace: workload.kind.rolls
                 && !workload.is_being_deleted()
-                && workload.annotation(names::ENABLED_BY).is_some()
+                && workload.annotation(annotations::ENABLED_BY).is_some()
                 && !workload.enabled_is_owned(),
-            last_roll: workload.annotation(names::ROLL).and_then(auto_roll_time),
+            last_roll: workload.annotation(annotations::ROLL).and_then(auto_roll_time),
         }
     }
 }

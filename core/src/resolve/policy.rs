@@ -9,7 +9,7 @@ use super::{
     mount::{self, Mount},
 };
 use crate::{
-    names,
+    annotations,
     snapshot::{ObjectName, SourceKind, is_object_name},
 };
 
@@ -112,26 +112,26 @@ impl Policy {
                 errors.push(format!("annotation {key}: {value:?} is not allowed, use {allowed}"));
             }
         };
-        read(names::SECRETS, &mut |value| set(&mut policy.secrets, parse_bool(value).map(Some)));
-        read(names::EXCLUDE, &mut |value| set(&mut policy.exclude, parse_exclude(value)));
-        read(names::TRACK, &mut |value| set(&mut policy.track, parse_bool(value)));
-        read(names::MISSING, &mut |value| set(&mut policy.missing, parse_missing(value)));
-        read(names::MIN_INTERVAL, &mut |value| {
+        read(annotations::SECRETS, &mut |value| set(&mut policy.secrets, parse_bool(value).map(Some)));
+        read(annotations::EXCLUDE, &mut |value| set(&mut policy.exclude, parse_exclude(value)));
+        read(annotations::TRACK, &mut |value| set(&mut policy.track, parse_bool(value)));
+        read(annotations::MISSING, &mut |value| set(&mut policy.missing, parse_missing(value)));
+        read(annotations::MIN_INTERVAL, &mut |value| {
             let parsed = parse_duration(value).ok_or("a duration such as \"30s\", \"5m\" or \"1h30m\"");
             set(&mut policy.min_interval, parsed)
         });
-        read(names::ORDER, &mut |value| {
+        read(annotations::ORDER, &mut |value| {
             let parsed = value.parse().map_err(|_| "a whole number such as \"-1\", \"0\" or \"10\"");
             set(&mut policy.order, parsed.map(Some))
         });
-        read(names::PROGRESS_DEADLINE, &mut |value| {
+        read(annotations::PROGRESS_DEADLINE, &mut |value| {
             let parsed = parse_duration(value).filter(|deadline| !deadline.is_zero());
             set(&mut policy.progress_deadline, parsed.ok_or("a duration such as \"5m\" or \"1h30m\""))
         });
-        read(names::WINDOW, &mut |value| set(&mut policy.window, Windows::parse(value).map(Some)));
-        read(names::MOUNT, &mut |value| set(&mut policy.mount, Mount::parse(value).map(Some)));
-        read(names::HOLD, &mut |value| set(&mut policy.hold, parse_hold(value)));
-        read(names::ON_UNDO, &mut |value| {
+        read(annotations::WINDOW, &mut |value| set(&mut policy.window, Windows::parse(value).map(Some)));
+        read(annotations::MOUNT, &mut |value| set(&mut policy.mount, Mount::parse(value).map(Some)));
+        read(annotations::HOLD, &mut |value| set(&mut policy.hold, parse_hold(value)));
+        read(annotations::ON_UNDO, &mut |value| {
             set(&mut policy.holds_undos, (value == "hold").then_some(true).ok_or("\"hold\""))
         });
         errors.extend(policy.mount.as_ref().and_then(|_| mount::in_the_way(workload)));

@@ -1,6 +1,6 @@
 //! The marks on a refused snapshot.
 
-use crate::names;
+use crate::annotations;
 
 /// Why a content is refused: the marks on its snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +17,9 @@ impl Refusal {
     /// Reads the marks of a snapshot.
     pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         Some(Self {
-            reason: annotation(names::REFUSED)?.into(),
-            at: annotation(names::REFUSED_AT).unwrap_or_default().into(),
-            previous: annotation(names::PREVIOUS).map(Into::into),
+            reason: annotation(annotations::REFUSED)?.into(),
+            at: annotation(annotations::REFUSED_AT).unwrap_or_default().into(),
+            previous: annotation(annotations::PREVIOUS).map(Into::into),
         })
     }
 

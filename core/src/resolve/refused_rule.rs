@@ -10,7 +10,7 @@ use super::{
     used::UsedKeys,
 };
 use crate::{
-    names,
+    annotations,
     snapshot::{DIGITS, ObjectName, snapshot_name},
     template::SourceMap,
 };
@@ -110,7 +110,7 @@ impl Resolver<'_> {
         }
         self.return_to(source, &object.name)?;
         // In a later pass of an admission, a return looks like an undo. No undo has a newer time.
-        let time = |workload: &Workload<'_>| workload.annotation(names::ROLL).and_then(auto_roll_time);
+        let time = |workload: &Workload<'_>| workload.annotation(annotations::ROLL).and_then(auto_roll_time);
         let is_roll = time(&self.request.new) > self.request.old.as_ref().and_then(time);
         if !is_roll {
             self.note_undo(source, object, used)?;
@@ -121,7 +121,7 @@ impl Resolver<'_> {
     /// The snapshot to which the workload goes back: its own previous one, or else the one that the mark names.
     fn previous_snapshot(&mut self, source: &ObjectName, refused: &Refused) -> Result<Option<String>, Stop> {
         let own = self.request.old.as_ref().and_then(|old| old.previous().get(source).cloned());
-        let revoked = self.live(source)?.and_then(|present| present.annotation(names::REVOKED));
+        let revoked = self.live(source)?.and_then(|present| present.annotation(annotations::REVOKED));
         let is_revoked = |name: &str| {
             revoked.iter().flat_map(|text| text.split(',')).any(|revoked| revoked.trim() == name)
         };

@@ -6,9 +6,9 @@ use serde::{Deserialize, de::DeserializeSeed as _};
 
 use super::bare::bare;
 use crate::{
+    annotations,
     json::{At, Str},
     kinds::RevisionKind,
-    names,
     snapshot::Digest,
     uid::Uid,
 };
@@ -67,7 +67,9 @@ pub(super) fn settings<'a>(
     annotations: Option<&'a BTreeMap<Str<'_>, Str<'_>>>,
 ) -> BTreeMap<&'a str, &'a str> {
     let all = annotations.into_iter().flatten();
-    all.filter(|(key, _)| key.starts_with(names::PREFIX)).map(|(key, value)| (&**key, &**value)).collect()
+    all.filter(|(key, _)| key.starts_with(annotations::PREFIX))
+        .map(|(key, value)| (&**key, &**value))
+        .collect()
 }
 
 /// The digest of confrev's own annotations: of their JSON, with sorted keys.

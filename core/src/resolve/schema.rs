@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    names,
+    annotations,
     snapshot::{is_namespace_name, is_object_name},
 };
 
@@ -26,14 +26,14 @@ pub struct SchemaReference {
 impl SchemaReference {
     /// Reads the annotations of a source; `None` without a schema.
     pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<Result<Self, String>> {
-        let keys = annotation(names::SCHEMA_KEYS);
-        match annotation(names::SCHEMA) {
+        let keys = annotation(annotations::SCHEMA_KEYS);
+        match annotation(annotations::SCHEMA) {
             Some(text) => Some(Self::parse(text, keys)),
             None => keys.map(|_| {
                 Err(format!(
                     "annotation {}: has no effect without annotation {}",
-                    names::SCHEMA_KEYS,
-                    names::SCHEMA
+                    annotations::SCHEMA_KEYS,
+                    annotations::SCHEMA
                 ))
             }),
         }
@@ -43,7 +43,7 @@ impl SchemaReference {
         let invalid = || {
             format!(
                 "annotation {}: {text:?} names no schema: write CONFIGMAP/KEY or NAMESPACE/CONFIGMAP/KEY",
-                names::SCHEMA
+                annotations::SCHEMA
             )
         };
         let parts: Vec<_> = text.split('/').collect();
@@ -60,7 +60,7 @@ impl SchemaReference {
         let keys = keys.map(patterns).transpose().map_err(|pattern| {
             format!(
                 "annotation {}: {pattern:?} is not a key: write keys, with * and ? as wildcards, separated by commas",
-                names::SCHEMA_KEYS
+                annotations::SCHEMA_KEYS
             )
         })?;
         Ok(Self {
@@ -88,12 +88,12 @@ impl SchemaReference {
         if entries.is_empty() {
             return Err(match &self.keys {
                 Some(keys) => {
-                    format!("no key matches {:?} (annotation {})", keys.join(", "), names::SCHEMA_KEYS)
+                    format!("no key matches {:?} (annotation {})", keys.join(", "), annotations::SCHEMA_KEYS)
                 }
                 None => format!(
                     "no key ends in {}: name the keys in annotation {}",
                     EXTENSIONS.join(", "),
-                    names::SCHEMA_KEYS
+                    annotations::SCHEMA_KEYS
                 ),
             });
         }
@@ -127,7 +127,7 @@ pub fn invalid_schema_for(text: &str) -> Option<String> {
     let pattern = patterns(text).err()?;
     Some(format!(
         "annotation {}: {pattern:?} is not a namespace: write namespaces, with * and ? as wildcards, separated by commas",
-        names::SCHEMA_FOR
+        annotations::SCHEMA_FOR
     ))
 }
 

@@ -5,7 +5,7 @@ use super::{
     MissingPolicy,
     decide::{Resolver, Stop},
 };
-use crate::{names, snapshot::ObjectName};
+use crate::{annotations, snapshot::ObjectName};
 
 impl Resolver<'_> {
     /// Why the present content of a source fails its schema; `None` if it has none or matches it.
@@ -40,7 +40,7 @@ impl Resolver<'_> {
         if had {
             return Err(Stop::Deny(format!(
                 "{source} has no key {key:?}: new pods would not start: add the key, or set annotation {} to \"allow\"",
-                names::MISSING
+                annotations::MISSING
             )));
         }
         Ok(())
@@ -57,7 +57,7 @@ impl Resolver<'_> {
         let Some(kept) = kept.filter(|_| !self.is_poke) else {
             return Err(Stop::Deny(format!(
                 "{failure}: correct {source}, or its annotation {}",
-                names::SCHEMA
+                annotations::SCHEMA
             )));
         };
         self.now_seen.remove(source);

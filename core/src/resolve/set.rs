@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 
 use super::decide::{Resolver, Stop};
 use crate::{
-    names,
+    annotations,
     snapshot::{ObjectName, SourceKind},
 };
 
@@ -37,7 +37,7 @@ impl<'t> SetVersion<'t> {
 
 /// Why the annotation `set` of a source cannot be followed; `None` if it can.
 pub fn invalid_set(text: &str) -> Option<String> {
-    let refused = || format!("annotation {}: {text:?} is not allowed, use {ALLOWED}", names::SET);
+    let refused = || format!("annotation {}: {text:?} is not allowed, use {ALLOWED}", annotations::SET);
     SetVersion::parse(text).is_none().then(refused)
 }
 
@@ -94,7 +94,8 @@ impl SetWait {
 impl Resolver<'_> {
     /// Why the workload may not move to the present content of a source yet, as far as its set decides that.
     pub(super) fn set_wait(&mut self, source: &ObjectName) -> Result<Option<SetWait>, Stop> {
-        let has_set = self.live(source)?.is_some_and(|present| present.annotation(names::SET).is_some());
+        let has_set =
+            self.live(source)?.is_some_and(|present| present.annotation(annotations::SET).is_some());
         let Some(template) = self.request.new.template.as_ref().filter(|_| has_set) else { return Ok(None) };
         let mut sets = BTreeMap::new();
         for reference in self.references(template) {
@@ -103,7 +104,7 @@ impl Resolver<'_> {
             if sets.contains_key(&used) || (self.stays_as_written(&used)? && !self.is_live_mode(&used)?) {
                 continue;
             }
-            let set = self.live(&used)?.and_then(|present| present.annotation(names::SET));
+            let set = self.live(&used)?.and_then(|present| present.annotation(annotations::SET));
             sets.insert(used, set);
         }
         let sets = sets.iter().filter_map(|(used, set)| Some((used, set.as_deref()?)));

@@ -507,7 +507,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{names, resolve::Analysis, snapshot::snapshot_name};
+    use crate::{annotations, resolve::Analysis, snapshot::snapshot_name};
 
     const HEALTHS: [Health; 5] =
         [Health::Settled, Health::Unavailable, Health::Progressing, Health::Unobserved, Health::Failed];
@@ -583,8 +583,8 @@ mod tests {
     fn in_waves(waves: &str, bake: i64) -> SpreadPolicy {
         let bake = format!("{bake}s");
         SpreadPolicy::read(|key| match key {
-            names::WAVES => Some(waves),
-            names::BAKE => Some(bake.as_str()),
+            annotations::WAVES => Some(waves),
+            annotations::BAKE => Some(bake.as_str()),
             _ => None,
         })
     }
@@ -660,8 +660,8 @@ mod tests {
             (None, Some("x"), "confrev.dev/bake: \"x\""),
         ] {
             let policy = SpreadPolicy::read(|key| match key {
-                names::WAVES => waves,
-                names::BAKE => bake,
+                annotations::WAVES => waves,
+                annotations::BAKE => bake,
                 _ => None,
             });
             assert!(policy.is_limited(), "{waves:?} {bake:?}");
@@ -669,7 +669,10 @@ mod tests {
                 .wait(true, place(1));
             assert!(matches!(&wait, Some(Wait::Invalid(why)) if why.contains(says)), "{wait:?}");
         }
-        assert_eq!(SpreadPolicy::read(|key| (key == names::BAKE).then_some("0s")), SpreadPolicy::default());
+        assert_eq!(
+            SpreadPolicy::read(|key| (key == annotations::BAKE).then_some("0s")),
+            SpreadPolicy::default()
+        );
     }
 
     /// Ten workloads and the waves `1, 30%` with a bake time of 10 s, of which some have moved. The wave, the limit, who may move
@@ -787,8 +790,8 @@ mod tests {
         for (promoted, wave) in [("2", 2), ("all", usize::MAX), ("x", 0), ("-1", 0), ("", 0)] {
             let value = format!("{name} {promoted}");
             let policy = SpreadPolicy::read(|key| match key {
-                names::PROMOTED => Some(value.as_str()),
-                names::ABORTED => Some(name.as_str()),
+                annotations::PROMOTED => Some(value.as_str()),
+                annotations::ABORTED => Some(name.as_str()),
                 _ => None,
             });
             assert_eq!(

@@ -8,7 +8,7 @@ use super::{
     waves,
 };
 use crate::{
-    names,
+    annotations,
     snapshot::{DIGITS, Digests, ObjectName, snapshot_name},
 };
 
@@ -67,30 +67,30 @@ impl SpreadPolicy {
     /// it.
     pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
         let mut policy = Self {
-            max_in_flight: annotation(names::MAX_IN_FLIGHT).and_then(parse_max_in_flight),
-            promoted: annotation(names::PROMOTED).map(Into::into),
-            aborted: annotation(names::ABORTED).map(Into::into),
-            retried: annotation(names::RETRIED).map(Into::into),
+            max_in_flight: annotation(annotations::MAX_IN_FLIGHT).and_then(parse_max_in_flight),
+            promoted: annotation(annotations::PROMOTED).map(Into::into),
+            aborted: annotation(annotations::ABORTED).map(Into::into),
+            retried: annotation(annotations::RETRIED).map(Into::into),
             ..Self::default()
         };
-        let (waves, bake) = (annotation(names::WAVES), annotation(names::BAKE));
+        let (waves, bake) = (annotation(annotations::WAVES), annotation(annotations::BAKE));
         match read_waves(waves, bake) {
             Ok((waves, bake)) => (policy.waves, policy.bake) = (waves, bake),
             Err(error) => policy.invalid = Some(error.into()),
         }
-        match read_analysis(annotation(names::ANALYSIS), policy.has_waves()) {
+        match read_analysis(annotation(annotations::ANALYSIS), policy.has_waves()) {
             Ok(analysis) => policy.analysis = analysis,
             Err(error) => {
                 policy.invalid.get_or_insert(error.into());
             }
         }
-        match annotation(names::ON_FAILURE) {
+        match annotation(annotations::ON_FAILURE) {
             None | Some("hold") => {}
             Some("revert") => policy.reverts = true,
             Some(other) => {
                 let error = format!(
                     "annotation {}: {other:?} is not allowed, use \"hold\" or \"revert\"",
-                    names::ON_FAILURE
+                    annotations::ON_FAILURE
                 );
                 policy.invalid.get_or_insert(error.into());
             }
@@ -178,15 +178,22 @@ fn read_waves(waves: Option<&str>, bake: Option<&str>) -> Result<(Option<Waves>,
     };
     let parsed = match waves {
         None => None,
-        Some(text) => Some(Waves::parse(text).ok_or_else(|| refused(names::WAVES, text, waves::ALLOWED))?),
+        Some(text) => {
+            Some(Waves::parse(text).ok_or_else(|| refused(annotations::WAVES, text, waves::ALLOWED))?)
+        }
     };
     let bake = match bake {
         None => Duration::ZERO,
-        Some(text) => parse_duration(text)
-            .ok_or_else(|| refused(names::BAKE, text, "a duration such as \"30s\", \"5m\" or \"1h30m\""))?,
+        Some(text) => parse_duration(text).ok_or_else(|| {
+            refused(annotations::BAKE, text, "a duration such as \"30s\", \"5m\" or \"1h30m\"")
+        })?,
     };
     if bake > Duration::ZERO && parsed.is_none() {
-        return Err(format!("annotation {} has no effect without {}: add it", names::BAKE, names::WAVES));
+        return Err(format!(
+            "annotation {} has no effect without {}: add it",
+            annotations::BAKE,
+            annotations::WAVES
+        ));
     }
     Ok((parsed, bake))
 }
@@ -194,11 +201,11 @@ fn read_waves(waves: Option<&str>, bake: Option<&str>) -> Result<(Option<Waves>,
 /// Reads the annotation `analysis`. Without waves, it has no effect.
 fn read_analysis(text: Option<&str>, has_waves: bool) -> Result<Option<Analysis>, String> {
     let Some(text) = text else { return Ok(None) };
-    let key = names::ANALYSIS;
+    let key = annotations::ANALYSIS;
     let parsed = Analysis::parse(text)
         .ok_or_else(|| format!("annotation {key}: {text:?} is not allowed, use {}", analysis::ALLOWED))?;
     if !has_waves {
-        return Err(format!("annotation {key} has no effect without {}: add it", names::WAVES));
+        return Err(format!("annotation {key} has no effect without {}: add it", annotations::WAVES));
     }
     Ok(Some(parsed))
 }
@@ -211,8 +218,8 @@ mod tests {
     fn analysis_needs_waves_and_a_name() {
         let read = |waves: Option<&'static str>, analysis: &'static str| {
             SpreadPolicy::read(|key| match key {
-                names::WAVES => waves,
-                names::ANALYSIS => Some(analysis),
+                annotations::WAVES => waves,
+                annotations::ANALYSIS => Some(analysis),
                 _ => None,
             })
         };

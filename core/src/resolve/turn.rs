@@ -10,7 +10,7 @@ use super::{
     used::{RollRequest, UsedKeys},
 };
 use crate::{
-    names,
+    annotations,
     snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
     template::SourceMap,
 };
@@ -115,13 +115,13 @@ impl Resolver<'_> {
     /// Whether the request changes the windows of the workload. Such a write rolls nothing by itself: it may be there to postpone
     /// a pending change. The controller rolls the workload at once if no window is closed.
     fn changes_window(&self) -> bool {
-        let window = |workload: &Workload<'_>| workload.annotation(names::WINDOW).map(str::to_owned);
+        let window = |workload: &Workload<'_>| workload.annotation(annotations::WINDOW).map(str::to_owned);
         self.request.old.as_ref().is_some_and(|old| window(old) != window(&self.request.new))
     }
 
     /// Whether a new value of `roll` concerns this source: a person may ask for the newest content of another one.
     fn is_meant(&self, source: &ObjectName) -> bool {
-        let only = self.request.new.annotation(names::ROLL).and_then(unpinned_source);
+        let only = self.request.new.annotation(annotations::ROLL).and_then(unpinned_source);
         only.is_none_or(|only| only == *source)
     }
 
@@ -131,7 +131,7 @@ impl Resolver<'_> {
         let mut moved = SourceMap::default();
         let Some(old) = &self.request.old else { return moved };
         let known = old.moved();
-        let time = |workload: &Workload<'_>| workload.annotation(names::ROLL).and_then(auto_roll_time);
+        let time = |workload: &Workload<'_>| workload.annotation(annotations::ROLL).and_then(auto_roll_time);
         // An undo of a Deployment may restore an older value.
         let turn = time(&self.request.new)
             .filter(|turn| self.has_other_roll && time(old).is_none_or(|last| last < *turn));
@@ -163,22 +163,25 @@ impl Resolver<'_> {
             self.keep_seen(source);
         }
         let until = if is_seen {
-            format!("until {source} changes again or annotation {} has a new value", names::ROLL)
+            format!("until {source} changes again or annotation {} has a new value", annotations::ROLL)
         } else {
             "until the controller rolls it".to_owned()
         };
         let kept = kept.map_or_else(|| "its pods".to_owned(), |kept| format!("the snapshot {kept:?}"));
         let present = self.live(source)?.map(Observed::spread_policy).unwrap_or_default();
         let limits = if let Some(wait) = self.set_wait(source)? {
-            format!("{source} belongs to a set (annotation {}): {wait}", names::SET)
+            format!("{source} belongs to a set (annotation {}): {wait}", annotations::SET)
         } else if present.has_waves() {
-            format!("{source} moves workloads in waves (annotation {})", names::WAVES)
+            format!("{source} moves workloads in waves (annotation {})", annotations::WAVES)
         } else if present.max_in_flight.is_some() {
-            format!("{source} limits how many workloads roll at once (annotation {})", names::MAX_IN_FLIGHT)
+            format!(
+                "{source} limits how many workloads roll at once (annotation {})",
+                annotations::MAX_IN_FLIGHT
+            )
         } else if present.reverts {
-            format!("{source} moves workloads back if one fails (annotation {})", names::ON_FAILURE)
+            format!("{source} moves workloads back if one fails (annotation {})", annotations::ON_FAILURE)
         } else {
-            format!("annotation {} has a new value", names::WINDOW)
+            format!("annotation {} has a new value", annotations::WINDOW)
         };
         self.warnings.push(format!("{limits}: {} keeps {kept} {until}", self.request.new.display()));
         Ok(())

@@ -12,19 +12,25 @@ use super::{
     revisions::{Past, RevisionsOf, digest, settings},
 };
 use crate::{
+    annotations,
     kinds::{REVISION_KINDS, WorkloadKind},
-    names,
     snapshot::Digest,
     uid::Uid,
 };
 
 /// Annotations that `kubectl rollout undo` leaves alone. Other writes that remove annotations change them: `kubectl apply`
 /// records what it applied, and `kubectl replace` drops the Deployment controller's number.
-const UNTOUCHED: [&str; 2] = [names::LAST_APPLIED, "deployment.kubernetes.io/revision"];
+const UNTOUCHED: [&str; 2] = [annotations::LAST_APPLIED, "deployment.kubernetes.io/revision"];
 
 /// Annotations that each admission writes again, so that an undo cannot restore a stale value.
-const WRITTEN: [&str; 6] =
-    [names::SEEN, names::UNHEALTHY, names::PINNED, names::MOVED, names::PREVIOUS, names::ENABLED_BY];
+const WRITTEN: [&str; 6] = [
+    annotations::SEEN,
+    annotations::UNHEALTHY,
+    annotations::PINNED,
+    annotations::MOVED,
+    annotations::PREVIOUS,
+    annotations::ENABLED_BY,
+];
 
 /// The settings that an undo must not change: every annotation of confrev's that an admission does not write again.
 pub(super) fn kept_settings<'a>(workload: &'a Workload<'_>) -> BTreeMap<&'a str, &'a str> {
@@ -55,7 +61,8 @@ pub(super) fn is_undo(request: &Request<'_>, facts: &Facts) -> Result<bool, Need
 /// Whether `roll` has a newer value written by confrev than the stored one, which no undo restores. A stored value that a user
 /// wrote has no time, so an undo may restore any value in its place.
 fn is_own_poke(new: &Workload<'_>, old: &Workload<'_>) -> bool {
-    let [new, old] = [new, old].map(|workload| workload.annotation(names::ROLL).and_then(auto_roll_time));
+    let [new, old] =
+        [new, old].map(|workload| workload.annotation(annotations::ROLL).and_then(auto_roll_time));
     new.zip(old).is_some_and(|(new, old)| new > old)
 }
 

@@ -10,7 +10,7 @@ use super::{
     policy::{auto_roll_time, unpinned_source},
 };
 use crate::{
-    names,
+    annotations,
     snapshot::{ObjectName, SourceKind},
     template::Reference,
 };
@@ -99,8 +99,8 @@ impl<'t> UsedKeys<'t> {
 
 /// Whether `roll` differs from the stored workload's value.
 pub(super) fn has_other_roll(request: &Request<'_>) -> bool {
-    let roll = request.new.annotation(names::ROLL);
-    roll.is_some() && request.old.as_ref().is_some_and(|old| roll != old.annotation(names::ROLL))
+    let roll = request.new.annotation(annotations::ROLL);
+    roll.is_some() && request.old.as_ref().is_some_and(|old| roll != old.annotation(annotations::ROLL))
 }
 
 /// Whether a person or the controller has set a new value of `roll`: the workload must roll to the newest content.
@@ -109,8 +109,10 @@ pub(super) fn has_other_roll(request: &Request<'_>) -> bool {
 /// stale `seen` beside it shows that.
 pub(super) fn has_new_roll(request: &Request<'_>) -> bool {
     let Some(old) = &request.old else { return false };
-    let restored =
-        request.new.annotation(names::SEEN).is_some_and(|seen| Some(seen) != old.annotation(names::SEEN));
+    let restored = request
+        .new
+        .annotation(annotations::SEEN)
+        .is_some_and(|seen| Some(seen) != old.annotation(annotations::SEEN));
     has_other_roll(request) && !restored
 }
 
@@ -128,7 +130,7 @@ pub(super) enum RollRequest {
 impl RollRequest {
     /// What the request asks for.
     pub(super) fn of(request: &Request<'_>) -> Self {
-        match request.new.annotation(names::ROLL).filter(|_| has_new_roll(request)) {
+        match request.new.annotation(annotations::ROLL).filter(|_| has_new_roll(request)) {
             None => Self::Nothing,
             Some(roll) if auto_roll_time(roll).is_some() => Self::Nothing,
             Some(roll) => unpinned_source(roll).map_or(Self::All, Self::Only),

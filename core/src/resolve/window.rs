@@ -11,7 +11,7 @@ use jiff::{
     tz::{TimeZone, TimeZoneDatabase},
 };
 
-use crate::{names, snapshot::ObjectName};
+use crate::{annotations, snapshot::ObjectName};
 
 /// The time zones of the program.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
@@ -282,7 +282,7 @@ fn closed_until(of: &WindowOf, at: Timestamp, zone: &TimeZone, now: Timestamp) -
 
 /// The message about a malformed window.
 fn refused(text: &str, allowed: &str) -> String {
-    format!("annotation {}: {text:?} is not allowed, use {allowed}", names::WINDOW)
+    format!("annotation {}: {text:?} is not allowed, use {allowed}", annotations::WINDOW)
 }
 
 /// Why the annotation `window` of a source cannot be followed; `None` if it can.

@@ -9,9 +9,9 @@ use serde::{
 };
 
 use crate::{
+    annotations,
     json::{self, At, Str},
     kinds::WorkloadKind,
-    names,
     snapshot::Digest,
     template::Template,
 };
@@ -287,7 +287,7 @@ impl<'a> Workload<'a> {
     pub(super) fn enabled_is_owned_after(&self, old: Option<&Workload<'_>>) -> bool {
         let is_applied = || {
             self.applied_with_label().map(mark_despite).is_some_and(|mark| {
-                let marks = [Some(self), old].map(|workload| workload?.annotation(names::ENABLED_BY));
+                let marks = [Some(self), old].map(|workload| workload?.annotation(annotations::ENABLED_BY));
                 !marks.contains(&Some(mark.as_str()))
             })
         };
@@ -296,8 +296,8 @@ impl<'a> Workload<'a> {
 
     /// The configuration that `kubectl apply` last applied, if it has the `enabled` label.
     fn applied_with_label(&self) -> Option<&str> {
-        const PATH: [&str; 3] = ["metadata", "labels", names::ENABLED];
-        let text = self.annotation(names::LAST_APPLIED)?;
+        const PATH: [&str; 3] = ["metadata", "labels", annotations::ENABLED];
+        let text = self.annotation(annotations::LAST_APPLIED)?;
         let label: Option<IgnoredAny> =
             At::new(&PATH).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()?;
         label.map(|_| text)
@@ -316,40 +316,41 @@ impl<'a> Workload<'a> {
 
     /// The annotation `sources` of the template; empty if it is absent or malformed.
     pub fn sources(&self) -> crate::template::SourceMap<String> {
-        let text = self.template.as_ref().and_then(|template| template.annotation(names::SOURCES));
+        let text = self.template.as_ref().and_then(|template| template.annotation(annotations::SOURCES));
         text.and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
     /// The annotation `live` of the template; empty if it is absent or malformed.
     pub fn live(&self) -> crate::template::SourceMap<Digest> {
-        let text = self.template.as_ref().and_then(|template| template.annotation(names::LIVE));
+        let text = self.template.as_ref().and_then(|template| template.annotation(annotations::LIVE));
         text.and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
     /// The annotation `seen`; empty if it is absent or malformed.
     pub fn seen(&self) -> crate::template::SourceMap<Digest> {
-        self.annotation(names::SEEN).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+        self.annotation(annotations::SEEN).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
     /// The annotation `pinned`; empty if it is absent or malformed.
     pub fn pinned(&self) -> crate::template::SourceMap<Digest> {
-        self.annotation(names::PINNED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+        self.annotation(annotations::PINNED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
     /// The annotation `moved`: for each source, when the controller moved the workload to the content that it has seen. Empty
     /// if it is absent or malformed.
     pub fn moved(&self) -> crate::template::SourceMap<String> {
-        self.annotation(names::MOVED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+        self.annotation(annotations::MOVED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
     /// The annotation `previous`: for each source, the snapshot before the workload moved. Empty if it is absent or malformed.
     pub fn previous(&self) -> crate::template::SourceMap<String> {
-        self.annotation(names::PREVIOUS).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+        self.annotation(annotations::PREVIOUS).and_then(crate::template::SourceMap::parse).unwrap_or_default()
     }
 
     /// The annotation `unhealthy`: the sources whose last seen content the workload took while it was unhealthy.
     pub fn taken_unhealthy(&self) -> crate::template::SourceMap<Digest> {
-        let marked = self.annotation(names::UNHEALTHY).and_then(crate::template::SourceMap::<Digest>::parse);
+        let marked =
+            self.annotation(annotations::UNHEALTHY).and_then(crate::template::SourceMap::<Digest>::parse);
         let (mut taken, seen) = (crate::template::SourceMap::default(), self.seen());
         for (source, digest) in marked.iter().flat_map(crate::template::SourceMap::iter) {
             // A replica of an earlier version may have updated `seen` only.

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::names;
+use crate::annotations;
 
 /// The longest name of a label, in bytes, without its prefix.
 const MAX_LABEL_NAME: usize = 63;
@@ -20,7 +20,7 @@ const TRACKING: [&str; 11] = [
     "kustomize.toolkit.fluxcd.io/",
     "helm.toolkit.fluxcd.io/",
     "applyset.kubernetes.io/",
-    names::PREFIX,
+    annotations::PREFIX,
 ];
 
 /// The key of a label that is copied from a source to its snapshots, so that backup and policy tools treat both in the same way.

@@ -17,7 +17,7 @@ use super::{
     Authorship, CopiedLabel, DIGITS, Digest, Digests, Hasher, Keying, SourceKind, Tag, snapshot_name,
     source_label,
 };
-use crate::{json::Str, names};
+use crate::{annotations, json::Str};
 
 /// A ConfigMap or Secret, borrowed from its JSON text.
 #[derive(Debug, Deserialize)]
@@ -141,7 +141,7 @@ impl<'a> Object<'a> {
     /// The annotations of confrev.
     pub fn own_annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.metadata.annotations.iter().flatten();
-        all.filter(|(key, _)| key.starts_with(names::PREFIX)).map(|(key, value)| (&**key, &**value))
+        all.filter(|(key, _)| key.starts_with(annotations::PREFIX)).map(|(key, value)| (&**key, &**value))
     }
 
     /// The uids of its owners.
@@ -161,11 +161,13 @@ impl<'a> Object<'a> {
 
     /// The identity that the object states, if it has confrev's labels: it is a snapshot, or claims to be one.
     pub fn identity(&self) -> Option<Identity> {
-        if self.label(names::MANAGED_BY) != Some(names::MANAGER) || self.label(names::SOURCE).is_none() {
+        if self.label(annotations::MANAGED_BY) != Some(annotations::MANAGER)
+            || self.label(annotations::SOURCE).is_none()
+        {
             return None;
         }
-        let source = self.annotation(names::SOURCE_NAME)?.to_owned();
-        let digest = self.annotation(names::DIGEST)?.parse().ok()?;
+        let source = self.annotation(annotations::SOURCE_NAME)?.to_owned();
+        let digest = self.annotation(annotations::DIGEST)?.parse().ok()?;
         Some(Identity { source, digest })
     }
 
@@ -324,7 +326,7 @@ struct OwnMetadata {
 /// object repeatedly. The marks are those of Argo CD (source: "Resource Tracking" in its documentation), and the one
 /// that `kubectl apply --prune` reads, which also repeats the content.
 fn is_mark_to_prune_by(key: &str) -> bool {
-    key == names::LAST_APPLIED
+    key == annotations::LAST_APPLIED
         || key == "app.kubernetes.io/instance"
         || key.starts_with("argocd.argoproj.io/")
 }
@@ -350,7 +352,7 @@ fn change(object: &Object<'_>, managed_fields: Option<&RawValue>) -> Option<Auth
         return Authorship::in_managed_fields(managed_fields?);
     }
     let stated = |key| object.annotation(key).map(str::to_owned);
-    Some(Authorship { at: stated(names::CHANGED_AT)?, by: stated(names::CHANGED_BY)? })
+    Some(Authorship { at: stated(annotations::CHANGED_AT)?, by: stated(annotations::CHANGED_BY)? })
 }
 
 /// The JSON of the snapshot to create: the unchanged payload of `json`, the `copied` labels, and no other label or
@@ -395,21 +397,22 @@ pub fn snapshot_json(
     };
     let OwnMetadata { labels, annotations, immutable } = if name == of.source {
         let mut own = OwnMetadata::of(&object);
-        own.labels.insert(names::ENABLED.to_owned(), "bind".to_owned());
+        own.labels.insert(annotations::ENABLED.to_owned(), "bind".to_owned());
         own
     } else {
         let mut annotations = BTreeMap::from([
-            (names::SOURCE_NAME.to_owned(), of.source.clone()),
-            (names::DIGEST.to_owned(), of.digest.to_string()),
+            (annotations::SOURCE_NAME.to_owned(), of.source.clone()),
+            (annotations::DIGEST.to_owned(), of.digest.to_string()),
         ]);
         if let Some(Authorship { at, by }) = change(&object, managed_fields) {
-            annotations.extend([(names::CHANGED_AT.to_owned(), at), (names::CHANGED_BY.to_owned(), by)]);
+            annotations
+                .extend([(annotations::CHANGED_AT.to_owned(), at), (annotations::CHANGED_BY.to_owned(), by)]);
         }
         let of_source = |key: &str| object.label(key).map(str::to_owned);
         let mut labels: BTreeMap<_, _> = CopiedLabel::choose(copied, of_source).collect();
         labels.extend([
-            (names::MANAGED_BY.to_owned(), names::MANAGER.to_owned()),
-            (names::SOURCE.to_owned(), source_label(&of.source)),
+            (annotations::MANAGED_BY.to_owned(), annotations::MANAGER.to_owned()),
+            (annotations::SOURCE.to_owned(), source_label(&of.source)),
         ]);
         OwnMetadata { labels, annotations, immutable: Some(true) }
     };

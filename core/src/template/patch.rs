@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, ReplaceOperation, jsonptr::PointerBuf};
 use serde_json::Value;
 
-use crate::{json::Str, names::pointer_token};
+use crate::{annotations::pointer_token, json::Str};
 
 type StringMap<'a> = BTreeMap<Str<'a>, Str<'a>>;
 

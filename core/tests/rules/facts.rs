@@ -1,7 +1,7 @@
 //! The memory of the facts that a decision reads.
 
 use confrev::{
-    names,
+    annotations,
     resolve::{Facts, Observed},
     snapshot::{DigestKey, Keying, ObjectName, SourceKind},
 };
@@ -66,7 +66,7 @@ fn only_right_guess_of_a_name_counts() {
 #[test]
 fn recognises_objects_with_owners_by_confrev() {
     let owners = json!([{"uid": "1"}]);
-    let [ours, theirs] = [names::MANAGER, "helm"].map(|manager| json!([{"manager": manager}]));
+    let [ours, theirs] = [annotations::MANAGER, "helm"].map(|manager| json!([{"manager": manager}]));
     for (owners, managers, expected) in [
         (owners.clone(), ours.clone(), true),
         (owners, theirs.clone(), false),

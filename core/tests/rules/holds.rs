@@ -1,7 +1,7 @@
 //! Holds: the annotation `hold` comes before all rules.
 
 use confrev::{
-    names,
+    annotations,
     resolve::{Health, Need, Present, Record, Workload, is_pending},
     snapshot::{ObjectName, Rotated, SourceKind},
 };
@@ -28,8 +28,8 @@ fn rolled() -> (World, Value, Value) {
 fn with_hold(stored: &Value, hold: Option<&str>) -> Value {
     let mut new = stored.clone();
     match hold {
-        Some(hold) => annotate(&mut new, names::HOLD, hold),
-        None => drop(new["metadata"]["annotations"].as_object_mut().unwrap().remove(names::HOLD)),
+        Some(hold) => annotate(&mut new, annotations::HOLD, hold),
+        None => drop(new["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::HOLD)),
     }
     new
 }
@@ -49,7 +49,7 @@ fn applied(manifest: &Value, stored: &Value) -> Value {
 }
 
 fn hold_of(object: &Value) -> Option<&str> {
-    object["metadata"]["annotations"][names::HOLD].as_str()
+    object["metadata"]["annotations"][annotations::HOLD].as_str()
 }
 
 #[test]
@@ -61,11 +61,11 @@ fn hold_decides_whatever_a_request_names() {
         let mut named = held.clone();
         named["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(GREEN);
         let mut roll = held.clone();
-        annotate(&mut roll, names::ROLL, "now please");
+        annotate(&mut roll, annotations::ROLL, "now please");
         let mut untracked = applied(&deployment(&["demo"]), &held);
-        annotate(&mut untracked, names::TRACK, "false");
+        annotate(&mut untracked, annotations::TRACK, "false");
         let mut excluded = applied(&deployment(&["demo"]), &held);
-        annotate(&mut excluded, names::EXCLUDE, "demo");
+        annotate(&mut excluded, annotations::EXCLUDE, "demo");
         for (what, new) in [
             ("an apply", applied(&deployment(&["demo"]), &held)),
             ("the name of another snapshot", named),
@@ -102,10 +102,10 @@ fn removed_hold_rolls_to_present_content() {
         let (mut world, held) = held();
         world.set("demo", json!({"color": color}));
         let mut object = world.objects[&configmap("demo")].clone();
-        object["metadata"]["annotations"] = json!({names::MAX_IN_FLIGHT: "1"});
+        object["metadata"]["annotations"] = json!({annotations::MAX_IN_FLIGHT: "1"});
         world.set_object("demo", object);
         let mut untracked = with_hold(&held, None);
-        annotate(&mut untracked, names::TRACK, "false");
+        annotate(&mut untracked, annotations::TRACK, "false");
         for (what, new) in [
             ("alone", with_hold(&held, None)),
             ("with an apply", applied(&deployment(&["demo"]), &with_hold(&held, None))),
@@ -162,9 +162,9 @@ fn hold_of_no_snapshot_is_refused() {
     ] {
         let mut unlabelled = second.clone();
         unlabelled["metadata"]["labels"] = json!({});
-        annotate(&mut unlabelled, names::HOLD, hold);
+        annotate(&mut unlabelled, annotations::HOLD, hold);
         let mut created = deployment(&["demo"]);
-        annotate(&mut created, names::HOLD, hold);
+        annotate(&mut created, annotations::HOLD, hold);
         let requests = [
             (with_hold(&second, Some(hold)), Some(&second)),
             (with_hold(&second, Some(hold)), Some(&unlabelled)),
@@ -172,7 +172,7 @@ fn hold_of_no_snapshot_is_refused() {
         ];
         for (new, old) in requests {
             let denial = world.review(&kind("Deployment"), &new, old).decision.denial.unwrap_or_default();
-            assert!(denial.contains(part) && denial.contains(names::HOLD), "{hold}: {denial}");
+            assert!(denial.contains(part) && denial.contains(annotations::HOLD), "{hold}: {denial}");
         }
     }
     let (mut world, held) = held();
@@ -186,7 +186,7 @@ fn value_of_on_undo_is_hold() {
     let (mut world, _, second) = rolled();
     for (value, refused) in [("hold", false), ("true", true), ("", true)] {
         let mut new = second.clone();
-        annotate(&mut new, names::ON_UNDO, value);
+        annotate(&mut new, annotations::ON_UNDO, value);
         let denial = world.review(&kind("Deployment"), &new, Some(&second)).decision.denial;
         assert_eq!(denial.is_some_and(|denial| denial.contains("use \"hold\"")), refused, "{value}");
     }
@@ -209,7 +209,7 @@ fn requests_without_effect_are_reported() {
     let undone = world.admit(&undo(&held, &first), Some(&held));
     assert_eq!(volume(&undone.object, 0), GREEN);
     let mut roll = held.clone();
-    annotate(&mut roll, names::ROLL, "now please");
+    annotate(&mut roll, annotations::ROLL, "now please");
     let rolled = world.admit(&roll, Some(&held));
     let stays = "annotation confrev.dev/hold: ConfigMap \"demo\" stays at \"demo-736a916696\": ";
     let end = "; remove the annotation to end the hold";
@@ -226,7 +226,7 @@ fn requests_without_effect_are_reported() {
 
 fn poked_warnings(world: &mut World, stored: &Value) -> Vec<String> {
     let mut new = stored.clone();
-    annotate(&mut new, names::ROLL, "auto-2026-01-01T00:00:00Z");
+    annotate(&mut new, annotations::ROLL, "auto-2026-01-01T00:00:00Z");
     world.admit(&new, Some(stored)).decision.warnings
 }
 
@@ -281,7 +281,8 @@ fn hold_checks_newly_required_keys() {
 #[test]
 fn new_hold_marks_present_content_as_seen() {
     let (mut world, _, second) = rolled();
-    let seen = |object: &Value| annotation(&object["metadata"], names::SEEN)["configmaps"]["demo"].clone();
+    let seen =
+        |object: &Value| annotation(&object["metadata"], annotations::SEEN)["configmaps"]["demo"].clone();
     for color in ["green", "red", "blue"] {
         world.set("demo", json!({"color": color}));
         let held = world.update(&with_hold(&second, Some(BLUE)), &second);
@@ -314,7 +315,7 @@ fn hold_without_template_is_warned_about() {
         decision.warnings
     };
     let others = warnings(&mut world, &rollout);
-    annotate(&mut rollout, names::HOLD, BLUE);
+    annotate(&mut rollout, annotations::HOLD, BLUE);
     let mut all = warnings(&mut world, &rollout);
     all.retain(|warning| !others.contains(warning));
     let said = "annotation confrev.dev/hold has no effect: set it on the object that has the template";
@@ -325,7 +326,7 @@ fn hold_without_template_is_warned_about() {
 fn holding_undos() -> (World, Value, Value) {
     let (mut world, first, second) = rolled();
     let mut new = second.clone();
-    annotate(&mut new, names::ON_UNDO, "hold");
+    annotate(&mut new, annotations::ON_UNDO, "hold");
     let second = world.update(&new, &second);
     (world, first, second)
 }
@@ -372,7 +373,7 @@ fn automatic_hold_covers_every_reference_to_its_source() {
     let (mut world, _, _) = rolled();
     let mut object = deployment(&["demo", "demo"]);
     object["spec"]["template"]["spec"]["volumes"][1]["name"] = json!("second");
-    annotate(&mut object, names::ON_UNDO, "hold");
+    annotate(&mut object, annotations::ON_UNDO, "hold");
     let stored = world.create(&object);
     let mut pin = stored.clone();
     pin["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(BLUE);
@@ -401,9 +402,9 @@ fn undo_of_deployment_keeps_and_makes_holds() {
         world.set("demo", json!({"color": "green"}));
         let mut new = poke(&mut world, &first, 1);
         if holds_undos {
-            annotate(&mut new, names::ON_UNDO, "hold");
+            annotate(&mut new, annotations::ON_UNDO, "hold");
         } else {
-            annotate(&mut new, names::HOLD, GREEN);
+            annotate(&mut new, annotations::HOLD, GREEN);
         }
         let second = world.update(&new, &first);
         let mut request = undo(&second, &first);
@@ -411,7 +412,10 @@ fn undo_of_deployment_keeps_and_makes_holds() {
         let undone = world.update(&request, &second);
         let wanted = if holds_undos { BLUE } else { GREEN };
         assert_eq!((volume(&undone, 0), hold_of(&undone)), (wanted, Some(wanted)));
-        assert_eq!(undone["metadata"]["annotations"][names::ON_UNDO].as_str(), holds_undos.then_some("hold"));
+        assert_eq!(
+            undone["metadata"]["annotations"][annotations::ON_UNDO].as_str(),
+            holds_undos.then_some("hold")
+        );
         assert_eq!(world.update(&undone, &second), undone, "admitted again");
     }
 }
@@ -444,7 +448,7 @@ fn hold_of_secrets_snapshot_names_its_kind() {
     let content = |value: &str| json!({"metadata": {"name": "db", "uid": "uid-db"}, "type": "Opaque", "data": {"k": value}});
     world.objects.insert(secret("db"), content("YQ=="));
     let mut object = deployment(&[]);
-    annotate(&mut object, names::SECRETS, "true");
+    annotate(&mut object, annotations::SECRETS, "true");
     object["spec"]["template"]["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "db"}}]);
     let name = |object: &Value| {
         let volume = &object["spec"]["template"]["spec"]["volumes"][0];
@@ -463,7 +467,7 @@ fn hold_of_secrets_snapshot_names_its_kind() {
     // Without Secrets in the installation, the hold lasts, and no Secret is read, whatever the workload has seen.
     world.secrets_disabled = true;
     let mut unseen = held.clone();
-    unseen["metadata"]["annotations"].as_object_mut().unwrap().remove(names::SEEN);
+    unseen["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::SEEN);
     for stored in [&held, &unseen] {
         let mut new = applied(&object, stored);
         new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
@@ -502,7 +506,7 @@ fn held_source_makes_nothing_pending() {
 #[test]
 fn seen_stays_during_a_hold() {
     let (mut world, held) = held();
-    let seen = |object: &Value| annotation(&object["metadata"], names::SEEN);
+    let seen = |object: &Value| annotation(&object["metadata"], annotations::SEEN);
     let before = seen(&held);
     world.set("demo", json!({"color": "red"}));
     let again = world.update(&applied(&deployment(&["demo"]), &held), &held);

@@ -1,7 +1,7 @@
 //! The differences between kinds: Secrets beside ConfigMaps, Jobs and CronJobs, Rollouts without a template.
 
 use confrev::{
-    names,
+    annotations,
     resolve::{Facts, Health, NamespaceFacts, Observed, Pass, Request, Workload, resolve},
     snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
     template::revision_of,
@@ -45,7 +45,7 @@ fn resolves_secrets_when_workload_or_namespace_asks() {
         secret(&mut world, "Opaque");
         let mut object = with_secrets();
         if let Some(value) = annotation {
-            annotate(&mut object, names::SECRETS, value);
+            annotate(&mut object, annotations::SECRETS, value);
         }
         let text = world.create(&object)["spec"]["template"]["spec"].to_string();
         let expected = if resolved { 4 } else { 0 };
@@ -67,7 +67,7 @@ fn platform_secrets_are_never_snapshotted() {
         let mut world = World::default();
         secret(&mut world, secret_type);
         let mut object = with_secrets();
-        annotate(&mut object, names::SECRETS, "true");
+        annotate(&mut object, annotations::SECRETS, "true");
         assert_eq!(world.create(&object)["spec"], object["spec"], "{secret_type}");
     }
 }
@@ -79,22 +79,22 @@ fn jobs_and_cronjobs_get_revision_label() {
     world.set("demo", json!({"color": "blue"}));
     let revision = revision_of(r#"{"configmaps":{"demo":"demo-3a18d34e26"}}"#);
     let job = world.review(&kind("Job"), &deployment(&["demo"]), None).object;
-    assert_eq!(job["metadata"]["labels"][names::REVISION], json!(revision));
+    assert_eq!(job["metadata"]["labels"][annotations::REVISION], json!(revision));
     let template = deployment(&["demo"])["spec"]["template"].clone();
     for (metadata, expected) in [
         (json!({}), json!({})),
-        (json!({"labels": {"a": "b"}}), json!({"labels": {"a": "b", names::REVISION: revision}})),
+        (json!({"labels": {"a": "b"}}), json!({"labels": {"a": "b", annotations::REVISION: revision}})),
     ] {
         let cronjob = json!({
-            "metadata": {"name": "c", "namespace": NAMESPACE, "labels": {names::ENABLED: "true"}},
+            "metadata": {"name": "c", "namespace": NAMESPACE, "labels": {annotations::ENABLED: "true"}},
             "spec": {"suspend": true, "jobTemplate": {"metadata": metadata, "spec": {"template": template}}},
         });
         let stored = world.review(&kind("CronJob"), &cronjob, None).object;
         assert_eq!(stored["spec"]["jobTemplate"]["metadata"], expected);
-        assert_eq!(stored["metadata"]["labels"].get(names::REVISION), None);
+        assert_eq!(stored["metadata"]["labels"].get(annotations::REVISION), None);
         assert_eq!(world.review(&kind("CronJob"), &stored, Some(&stored)).object, stored);
         let mut out = stored.clone();
-        out["metadata"]["labels"][names::ENABLED] = json!("false");
+        out["metadata"]["labels"][annotations::ENABLED] = json!("false");
         let left = world.review(&kind("CronJob"), &out, Some(&stored)).object;
         assert_eq!(left["spec"]["jobTemplate"]["metadata"], cronjob["spec"]["jobTemplate"]["metadata"]);
     }
@@ -135,7 +135,7 @@ fn workload_with_failed_rollout_is_marked_unhealthy() {
         world.set("demo", json!({"color": "green"}));
         let rolled = super::story::poke(&mut world, &stored, 1);
         let annotations = &rolled["metadata"]["annotations"];
-        assert_eq!(annotations[names::UNHEALTHY].is_string(), is_marked, "{health:?}");
+        assert_eq!(annotations[annotations::UNHEALTHY].is_string(), is_marked, "{health:?}");
     }
 }
 
@@ -161,7 +161,7 @@ fn failed_workload_is_marked_unhealthy() {
         world.set("demo", json!({"color": "green"}));
         let rolled = super::story::poke(&mut world, &stored, 1);
         let annotations = &rolled["metadata"]["annotations"];
-        assert_eq!(annotations[names::UNHEALTHY].is_string(), is_marked, "{}", stored["status"]);
+        assert_eq!(annotations[annotations::UNHEALTHY].is_string(), is_marked, "{}", stored["status"]);
     }
 }
 
@@ -176,8 +176,8 @@ fn unlabelled_source_is_never_its_own_snapshot() {
         json!([{"key": "color", "path": "color"}]);
     let stored = world.create(&manifest);
     let digest = world.observe(&super::world::configmap("demo")).unwrap().digest().to_string();
-    let annotations = json!({names::SOURCE_NAME: "demo", names::DIGEST: digest});
-    let labels = json!({names::MANAGED_BY: names::MANAGER, names::SOURCE: "demo"});
+    let annotations = json!({annotations::SOURCE_NAME: "demo", annotations::DIGEST: digest});
+    let labels = json!({annotations::MANAGED_BY: annotations::MANAGER, annotations::SOURCE: "demo"});
     let metadata = json!({"name": "demo", "labels": labels, "annotations": annotations});
     world.set_object("demo", json!({"metadata": metadata, "immutable": true, "data": {"color": "blue"}}));
     assert_eq!(super::world::volume(&world.update(&manifest, &stored), 0), "demo-3a18d34e26");
@@ -192,8 +192,8 @@ fn bound_source_stays_as_written_and_in_sources() {
     let stored = world.create(&deployment(&["demo-v1"]));
     assert_eq!(super::world::volume(&stored, 0), "demo-v1");
     let metadata = &stored["spec"]["template"]["metadata"];
-    assert_eq!(metadata["annotations"][names::SOURCES], r#"{"configmaps":{"demo-v1":"demo-v1"}}"#);
-    assert!(metadata["labels"][names::REVISION].is_string());
+    assert_eq!(metadata["annotations"][annotations::SOURCES], r#"{"configmaps":{"demo-v1":"demo-v1"}}"#);
+    assert!(metadata["labels"][annotations::REVISION].is_string());
     assert_eq!(world.objects.len(), 1, "no snapshot is taken");
     assert_eq!(world.update(&stored, &stored), stored);
     assert_eq!(world.update(&deployment(&["demo-v1"]), &stored), stored);
@@ -226,7 +226,7 @@ fn restores_bound_source_with_its_own_metadata() {
             "metadata": {
                 "name": "demo-v1",
                 "namespace": NAMESPACE,
-                "labels": {names::ENABLED: "bind", names::MANAGED_BY: "Helm", "quote": ""},
+                "labels": {annotations::ENABLED: "bind", annotations::MANAGED_BY: "Helm", "quote": ""},
                 "annotations": {
                     "meta.helm.sh/release-name": "shop", "text": "\"{}\n", "long": "x".repeat(201 << 10),
                 },
@@ -238,16 +238,20 @@ fn restores_bound_source_with_its_own_metadata() {
         }
         let wanted = object.clone();
         // Because of these marks, tools would delete the source repeatedly.
-        object["metadata"]["annotations"][names::LAST_APPLIED] = json!(wanted.to_string());
+        object["metadata"]["annotations"][annotations::LAST_APPLIED] = json!(wanted.to_string());
         object["metadata"]["annotations"]["argocd.argoproj.io/tracking-id"] =
             json!("shop:/ConfigMap:ns/demo-v1");
         object["metadata"]["labels"]["app.kubernetes.io/instance"] = json!("shop");
         assert_eq!(copied(&object, "demo-v1"), wanted);
         let snapshot = copied(&object, "demo-v1-3a18d34e26");
-        assert_eq!(snapshot["metadata"]["labels"][names::MANAGED_BY], names::MANAGER, "like any snapshot");
+        assert_eq!(
+            snapshot["metadata"]["labels"][annotations::MANAGED_BY],
+            annotations::MANAGER,
+            "like any snapshot"
+        );
         assert_eq!(snapshot["immutable"], true);
         let annotations: Vec<_> = snapshot["metadata"]["annotations"].as_object().unwrap().keys().collect();
-        assert_eq!(annotations, [names::DIGEST, names::SOURCE_NAME]);
+        assert_eq!(annotations, [annotations::DIGEST, annotations::SOURCE_NAME]);
     }
 }
 
@@ -258,7 +262,7 @@ fn reads_no_secrets_when_secrets_are_disabled() {
     secret(&mut world, "Opaque");
     let mut object = with_secrets();
     let plain = object.to_string();
-    annotate(&mut object, names::SECRETS, "true");
+    annotate(&mut object, annotations::SECRETS, "true");
     let stored = world.create(&object).to_string();
     assert!(stored.contains(SNAPSHOT), "{stored}");
     let kind = kind("Deployment");

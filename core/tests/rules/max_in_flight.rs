@@ -1,6 +1,6 @@
 //! `max-in-flight` at admission: the writes for which the controller decides when a limited source rolls.
 
-use confrev::{names, resolve::unpin_roll_value};
+use confrev::{annotations, resolve::unpin_roll_value};
 use serde_json::{Value, json};
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 fn set_limited(world: &mut World, name: &str, data: Value) {
     world.set(name, data);
     let object = world.objects.get_mut(&configmap(name)).unwrap();
-    object["metadata"]["annotations"] = json!({names::MAX_IN_FLIGHT: "1"});
+    object["metadata"]["annotations"] = json!({annotations::MAX_IN_FLIGHT: "1"});
 }
 
 /// A workload at blue, whose limited source has changed to green.
@@ -38,7 +38,7 @@ fn with_image(object: &Value, image: &str) -> Value {
 }
 
 fn seen(object: &Value) -> Value {
-    annotation(&object["metadata"], names::SEEN)
+    annotation(&object["metadata"], annotations::SEEN)
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn apply_of_limited_source_keeps_snapshot_and_seen() {
         assert_eq!(admitted.object["spec"], stored["spec"], "{what}");
         assert_eq!(seen(&admitted.object), seen(&stored), "{what}: the change stays pending");
         let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
-        assert!(warning.contains(BLUE) && warning.contains(names::MAX_IN_FLIGHT), "{what}: {warning}");
+        assert!(warning.contains(BLUE) && warning.contains(annotations::MAX_IN_FLIGHT), "{what}: {warning}");
         assert_eq!(admitted.decision.ensure, [], "{what}: nothing uses the new content yet");
         // Another webhook may have changed the object: the result passes admission again.
         let again = world.update(&admitted.object, &stored);
@@ -60,7 +60,7 @@ fn apply_of_limited_source_keeps_snapshot_and_seen() {
     assert_eq!(volume(&rolled, 0), GREEN, "the controller rolls it");
     assert_eq!(world.update(&applied(&rolled), &rolled), rolled);
     let mut asked = applied(&stored);
-    annotate(&mut asked, names::ROLL, "now");
+    annotate(&mut asked, annotations::ROLL, "now");
     assert_eq!(volume(&world.update(&asked, &stored), 0), GREEN, "a user asks for it");
 }
 
@@ -101,11 +101,11 @@ fn limit_does_not_affect_other_references() {
     // If the workload resolves only at apply, or the annotation has no valid limit, an apply rolls to the newest content.
     let (mut world, stored) = pending();
     let mut paused = stored.clone();
-    annotate(&mut paused, names::TRACK, "false");
+    annotate(&mut paused, annotations::TRACK, "false");
     assert_eq!(volume(&world.update(&applied(&paused), &paused), 0), GREEN);
     for limit in ["0", "x"] {
-        world.objects.get_mut(&configmap("demo")).unwrap()["metadata"]["annotations"][names::MAX_IN_FLIGHT] =
-            json!(limit);
+        world.objects.get_mut(&configmap("demo")).unwrap()["metadata"]["annotations"]
+            [annotations::MAX_IN_FLIGHT] = json!(limit);
         assert_eq!(volume(&world.update(&applied(&stored), &stored), 0), GREEN, "{limit}");
     }
     // A workload that is not resolved yet has no snapshot to keep.
@@ -147,7 +147,7 @@ fn completed_template_does_not_count_as_deployment() {
     // The content that the controller or a user asked for stays, even if the result passes admission again.
     for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
         let mut asked = stored.clone();
-        annotate(&mut asked, names::ROLL, roll);
+        annotate(&mut asked, annotations::ROLL, roll);
         let first = world.update(&asked, &stored);
         assert_eq!(volume(&first, 0), GREEN, "{roll}");
         assert_eq!(world.update(&first, &stored), first, "{roll}");
@@ -162,13 +162,13 @@ fn completed_template_does_not_count_as_deployment() {
 fn mounted_limited_source_keeps_its_snapshot() {
     let mut world = World::default();
     let mut manifest = deployment(&[]);
-    annotate(&mut manifest, names::MOUNT, "demo");
+    annotate(&mut manifest, annotations::MOUNT, "demo");
     set_limited(&mut world, "demo", json!({"color": "blue"}));
     let stored = world.create(&manifest);
     set_limited(&mut world, "demo", json!({"color": "green"}));
     assert_eq!(world.update(&manifest, &stored)["spec"], stored["spec"]);
     // Another path is another template.
-    annotate(&mut manifest, names::MOUNT, "demo=/etc/app");
+    annotate(&mut manifest, annotations::MOUNT, "demo=/etc/app");
     let moved = world.update(&manifest, &stored);
     assert!(moved["spec"].to_string().contains(GREEN), "{}", moved["spec"]);
 }
@@ -241,13 +241,13 @@ fn live_source_with_limit_awaits_its_turn() {
     set(&mut world, "blue");
     let stored = world.create(&deployment(&["demo"]));
     set(&mut world, "green");
-    let live = |object: &Value| annotation(&object["spec"]["template"]["metadata"], names::LIVE);
+    let live = |object: &Value| annotation(&object["spec"]["template"]["metadata"], annotations::LIVE);
     let kept = world.admit(&deployment(&["demo"]), Some(&stored));
     assert_eq!((live(&kept.object), seen(&kept.object)), (live(&stored), seen(&stored)));
     assert_eq!(kept.decision.warnings.len(), 1);
     for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
         let mut asked = stored.clone();
-        annotate(&mut asked, names::ROLL, roll);
+        annotate(&mut asked, annotations::ROLL, roll);
         let rolled = world.update(&asked, &stored);
         assert_ne!(live(&rolled), live(&stored), "{roll}");
         assert_eq!(world.update(&rolled, &stored), rolled, "{roll}: admitted again");
@@ -272,7 +272,7 @@ fn unpin_of_one_source_leaves_the_other() {
     let unpin = |world: &mut World, stored: &Value, name: &str| {
         let mut asked = stored.clone();
         let now = jiff::Timestamp::from_second(2).unwrap();
-        annotate(&mut asked, names::ROLL, &unpin_roll_value(&configmap(name), now));
+        annotate(&mut asked, annotations::ROLL, &unpin_roll_value(&configmap(name), now));
         world.update(&asked, stored)
     };
     let names = |object: &Value| [volume(object, 0).to_owned(), volume(object, 1).to_owned()];

@@ -1,6 +1,6 @@
 //! A workload that begins to read another key of a source while its reference keeps the snapshot.
 
-use confrev::names;
+use confrev::annotations;
 use serde_json::{Value, json};
 
 use super::{
@@ -43,7 +43,7 @@ fn new_key_of_present_content_moves_the_reference() {
     assert_eq!(world.data(volume(&admitted.object, 0)), &json!({"a": "1", "b": "1"}));
     assert_eq!(admitted.decision.warnings, [""; 0]);
     let mut paused = stored.clone();
-    annotate(&mut paused, names::TRACK, "false");
+    annotate(&mut paused, annotations::TRACK, "false");
     let moved = world.update(&edited(&paused, &["b"]), &paused);
     assert_ne!(volume(&moved, 0), volume(&stored, 0), "paused");
 }
@@ -56,7 +56,7 @@ fn new_key_missing_everywhere_is_reported() {
     let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
     assert!(warning.contains("\"c\""), "{warning}");
     let mut strict = edited(&stored, &["a", "c"]);
-    annotate(&mut strict, names::MISSING, "deny");
+    annotate(&mut strict, annotations::MISSING, "deny");
     let refused = world.review(&kind("Deployment"), &strict, Some(&stored)).decision;
     assert!(refused.denial.is_some_and(|denial| denial.contains("\"c\"")));
     // The result is the same if the source is missing: the snapshot lacks the key, too.
@@ -70,7 +70,7 @@ fn new_key_in_snapshot_moves_no_reference() {
     let mut world = World::default();
     world.set("demo", json!({"a": "1", "b": "1"}));
     let mut object = reads(&["a"]);
-    annotate(&mut object, names::TRACK, "false");
+    annotate(&mut object, annotations::TRACK, "false");
     let stored = world.create(&object);
     world.set("demo", json!({"a": "2", "b": "2"}));
     for keys in [&["a", "b"][..], &["b"]] {

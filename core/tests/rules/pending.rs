@@ -1,8 +1,8 @@
 //! The changes that the controller rolls a workload for.
 
 use confrev::{
+    annotations,
     compact::CompactMap,
-    names,
     resolve::{Health, Present, Record, Use, Workload, is_pending},
     snapshot::{ObjectName, SourceKind},
 };
@@ -31,7 +31,7 @@ fn setting_for_secrets_affects_no_configmap() {
     for secrets in ["true", "false"] {
         let mut world = world("blue");
         let mut object = deployment(&["demo"]);
-        annotate(&mut object, names::SECRETS, secrets);
+        annotate(&mut object, annotations::SECRETS, secrets);
         let stored = world.create(&object);
         assert!(!pending(&world, &stored));
         world.set("demo", json!({"color": "green"}));
@@ -48,7 +48,7 @@ fn new_secret_rolls_workload_that_asks_for_secrets() {
         object["spec"]["template"]["spec"]["volumes"] =
             json!([{"name": "s", "secret": {"secretName": "demo"}}]);
         if let Some(secrets) = secrets {
-            annotate(&mut object, names::SECRETS, secrets);
+            annotate(&mut object, annotations::SECRETS, secrets);
         }
         let stored = world.create(&object);
         let secret = json!({"metadata": {"name": "demo"}, "data": {"password": "YQ=="}});
@@ -141,10 +141,10 @@ fn record_holds_used_sources_and_keys() {
         variable("keys", "c", false),
         variable("whole", "d", false),
     ]);
-    annotate(&mut object, names::EXCLUDE, "left");
+    annotate(&mut object, annotations::EXCLUDE, "left");
     for allows in [false, true] {
         if allows {
-            annotate(&mut object, names::MISSING, "allow");
+            annotate(&mut object, annotations::MISSING, "allow");
         }
         let record = record("Deployment", &object, &world);
         let uses: Vec<_> =
@@ -171,7 +171,7 @@ fn record_holds_used_sources_and_keys() {
     // A snapshot counts in any case: the reference must return to its source.
     let mut blue = super::story::world("blue");
     let mut stored = blue.create(&deployment(&["demo"]));
-    annotate(&mut stored, names::EXCLUDE, "demo");
+    annotate(&mut stored, annotations::EXCLUDE, "demo");
     let record = record("Deployment", &stored, &blue);
     let uses: Vec<_> = record.uses.iter().map(|used| (used.snapshot.as_deref(), used.excluded)).collect();
     assert_eq!(uses, [(Some(BLUE), true)]);

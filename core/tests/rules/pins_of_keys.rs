@@ -1,6 +1,6 @@
 //! An undo or a pin of a workload that reads some keys of a source: it ends when one of those keys changes.
 
-use confrev::names;
+use confrev::annotations;
 use serde_json::{Value, json};
 
 use super::{
@@ -41,7 +41,7 @@ fn put_back(keys: &[&str]) -> (World, Value) {
 }
 
 fn pinned(object: &Value) -> bool {
-    object["metadata"]["annotations"].get(names::PINNED).is_some()
+    object["metadata"]["annotations"].get(annotations::PINNED).is_some()
 }
 
 #[test]
@@ -53,7 +53,10 @@ fn change_of_unread_key_keeps_undo() {
     assert_eq!(volume(&after, 0), volume(&back, 0));
     assert_eq!(after["spec"]["template"], back["spec"]["template"]);
     // The change counts as seen, and the undo outlives more of them, without the snapshot of the content that it rejected.
-    assert_ne!(after["metadata"]["annotations"][names::SEEN], back["metadata"]["annotations"][names::SEEN]);
+    assert_ne!(
+        after["metadata"]["annotations"][annotations::SEEN],
+        back["metadata"]["annotations"][annotations::SEEN]
+    );
     let rejected = |name: &str| name.starts_with("demo-") && name != volume(&back, 0);
     world.objects.retain(|name, _| !rejected(&name.name));
     world.set("demo", json!({"mine": "2", "other": "1", "unread": "3"}));
@@ -76,7 +79,7 @@ fn change_of_read_key_ends_undo() {
 fn person_ends_undo_of_keys() {
     let (mut world, back) = put_back(&[]);
     let mut asked = back.clone();
-    annotate(&mut asked, names::ROLL, "now");
+    annotate(&mut asked, annotations::ROLL, "now");
     let after = world.update(&asked, &back);
     assert_eq!((world.data(volume(&after, 0))["mine"].as_str(), pinned(&after)), (Some("2"), false));
     let applied = world.update(&reads(&[]), &back);

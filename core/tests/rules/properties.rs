@@ -1,7 +1,7 @@
 //! Properties over random templates, contents and orders of events.
 
 use confrev::{
-    names,
+    annotations,
     snapshot::{Object, SourceKind},
 };
 use proptest::prelude::*;
@@ -65,10 +65,10 @@ fn set_all(world: &mut World, contents: &[Option<(u8, u8)>]) {
 fn taken_back(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = &mut object["spec"]["template"]["metadata"];
-    let sources: Value = metadata["annotations"][names::SOURCES]
+    let sources: Value = metadata["annotations"][annotations::SOURCES]
         .as_str()
         .map_or_else(|| json!({}), |text| serde_json::from_str(text).unwrap());
-    metadata["labels"].as_object_mut().unwrap().remove(names::REVISION);
+    metadata["labels"].as_object_mut().unwrap().remove(annotations::REVISION);
     metadata.as_object_mut().unwrap().remove("annotations");
     object["metadata"].as_object_mut().unwrap().remove("annotations");
     let mut text = object.to_string();
@@ -114,7 +114,7 @@ proptest! {
         let again = world.clone().update(&applied, &first);
         prop_assert_eq!(&again, &applied, "admitted again after a change by another webhook");
         let mut poked = first.clone();
-        annotate(&mut poked, names::ROLL, if by_person { "x" } else { "auto-2026-01-01T00:00:00Z" });
+        annotate(&mut poked, annotations::ROLL, if by_person { "x" } else { "auto-2026-01-01T00:00:00Z" });
         let second = world.update(&poked, &first);
         let objects = world.objects.clone();
         prop_assert_eq!(&world.update(&second, &second), &second);
@@ -136,7 +136,7 @@ proptest! {
                 None => world.create(&workload(&references)),
                 Some(old) => {
                     let mut new = old.clone();
-                    annotate(&mut new, names::ROLL, &format!("auto-2026-01-01T00:00:{step:02}Z"));
+                    annotate(&mut new, annotations::ROLL, &format!("auto-2026-01-01T00:00:{step:02}Z"));
                     world.update(&new, old)
                 }
             };

@@ -1,6 +1,6 @@
 //! Every form of reference, in every kind's template.
 
-use confrev::{kinds::Kinds, names};
+use confrev::{annotations, kinds::Kinds};
 use serde_json::{Value, json};
 
 use super::world::{NAMESPACE, World};
@@ -73,7 +73,8 @@ fn rewrites_every_reference_form_in_every_kind() {
             template = Value::Object(outer);
         }
         let mut object = template;
-        object["metadata"] = json!({"name": "w", "namespace": NAMESPACE, "labels": {names::ENABLED: "true"}});
+        object["metadata"] =
+            json!({"name": "w", "namespace": NAMESPACE, "labels": {annotations::ENABLED: "true"}});
         object["status"] = json!({"big": 1.5e300, "small": -0.0, "n": null, "zz": {"b": 1, "a": 2}});
 
         let admitted = world.review(kind, &object, None);
@@ -89,14 +90,14 @@ fn rewrites_every_reference_form_in_every_kind() {
         }
         let sources = r#"{"configmaps":{"demo":"demo-3a18d34e26"}}"#;
         expected.pointer_mut(&pointer).unwrap()["metadata"] = json!({
-            "annotations": {names::SOURCES: sources},
-            "labels": {names::REVISION: confrev::template::revision_of(sources)},
+            "annotations": {annotations::SOURCES: sources},
+            "labels": {annotations::REVISION: confrev::template::revision_of(sources)},
         });
         if kind.kind == "Job" {
             let revision = json!(confrev::template::revision_of(sources));
-            expected["metadata"]["labels"][names::REVISION] = revision;
+            expected["metadata"]["labels"][annotations::REVISION] = revision;
         }
-        expected["metadata"]["annotations"] = json!({names::SEEN:
+        expected["metadata"]["annotations"] = json!({annotations::SEEN:
             "{\"configmaps\":{\"demo\":\"sha256:3a18d34e262fc4b788874349f3267bd04db95e4530b1e16909c791de7634513f\"}}"});
         assert_eq!(admitted.object, expected, "{kind}");
     }

@@ -1,7 +1,7 @@
 //! `on-failure: revert` at admission: no reference resolves to refused content.
 
 use confrev::{
-    names,
+    annotations,
     resolve::{Refusal, SpreadPolicy, hold_text},
 };
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ const REASON: &str = "Deployment/api failed: ProgressDeadlineExceeded";
 fn set(world: &mut World, color: &str, more: &Value) {
     world.set("demo", json!({"color": color}));
     let object = world.objects.get_mut(&configmap("demo")).unwrap();
-    object["metadata"]["annotations"] = json!({names::ON_FAILURE: "revert"});
+    object["metadata"]["annotations"] = json!({annotations::ON_FAILURE: "revert"});
     for (key, value) in more.as_object().into_iter().flatten() {
         object["metadata"]["annotations"][key] = value.clone();
     }
@@ -35,19 +35,19 @@ fn moved() -> (World, Value, Value) {
 
 fn refuse(world: &mut World, snapshot: &str, previous: Option<&str>) {
     let annotations = &mut world.objects.get_mut(&configmap(snapshot)).unwrap()["metadata"]["annotations"];
-    annotations[names::REFUSED] = json!(REASON);
-    annotations[names::REFUSED_AT] = json!(AT);
+    annotations[annotations::REFUSED] = json!(REASON);
+    annotations[annotations::REFUSED_AT] = json!(AT);
     if let Some(previous) = previous {
-        annotations[names::PREVIOUS] = json!(previous);
+        annotations[annotations::PREVIOUS] = json!(previous);
     }
 }
 
 fn previous(object: &Value) -> Value {
-    annotation(&object["metadata"], names::PREVIOUS)
+    annotation(&object["metadata"], annotations::PREVIOUS)
 }
 
 fn seen(object: &Value) -> Value {
-    annotation(&object["metadata"], names::SEEN)
+    annotation(&object["metadata"], annotations::SEEN)
 }
 
 fn applied(stored: &Value) -> Value {
@@ -63,7 +63,7 @@ fn move_records_previous_snapshot() {
     let blue = json!({"configmaps": {"demo": BLUE}});
     assert_eq!(previous(&second), blue);
     assert_eq!(
-        annotation(&second["metadata"], names::MOVED),
+        annotation(&second["metadata"], annotations::MOVED),
         json!({"configmaps": {"demo": "1970-01-01T00:00:05Z"}})
     );
     assert_eq!(world.update(&second, &first), second, "admitted again");
@@ -73,7 +73,7 @@ fn move_records_previous_snapshot() {
     assert_eq!(previous(&world.update(&stripped, &second)), blue, "an apply without the annotation");
     assert_eq!(previous(&world.update(&undo(&second, &first), &second)), Value::Null, "an undo");
     let mut copied = deployment(&["demo"]);
-    annotate(&mut copied, names::PREVIOUS, r#"{"configmaps":{"demo":"demo-1"}}"#);
+    annotate(&mut copied, annotations::PREVIOUS, r#"{"configmaps":{"demo":"demo-1"}}"#);
     assert_eq!(previous(&world.create(&copied)), Value::Null, "a copy");
 }
 
@@ -93,7 +93,7 @@ fn sync_moves_no_workload_of_reverting_source() {
     let admitted = world.admit(&applied(&second), Some(&second));
     assert_eq!((volume(&admitted.object, 0), seen(&admitted.object)), (GREEN, seen(&second)));
     let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
-    assert!(warning.contains(names::ON_FAILURE), "{warning}");
+    assert!(warning.contains(annotations::ON_FAILURE), "{warning}");
 }
 
 /// By the controller, and by any other write of the workload. The template is the one that the workload had.
@@ -104,7 +104,7 @@ fn refused_content_returns_to_previous() {
     let back = poke(&mut world, &second, 9);
     assert_eq!(back["spec"], first["spec"], "the same template, so the same ReplicaSet");
     assert_eq!((seen(&back), previous(&back)), (seen(&first), Value::Null));
-    for key in [names::MOVED, names::UNHEALTHY, names::PINNED] {
+    for key in [annotations::MOVED, annotations::UNHEALTHY, annotations::PINNED] {
         assert_eq!(annotation(&back["metadata"], key), Value::Null, "{key}");
     }
     assert_eq!(world.update(&back, &second), back, "admitted again");
@@ -118,7 +118,7 @@ fn refused_content_returns_to_previous() {
         assert_eq!((volume(&again, 0), seen(&again)), (BLUE, seen(&first)));
     }
     let mut asked = back.clone();
-    annotate(&mut asked, names::ROLL, "now");
+    annotate(&mut asked, annotations::ROLL, "now");
     assert_eq!(volume(&world.update(&asked, &back), 0), BLUE, "a person asks for the newest content");
     let mut deployed = applied(&back);
     deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
@@ -172,7 +172,7 @@ fn workload_without_way_back_stays() {
 fn revoked_snapshot_is_no_way_back() {
     let (mut world, _, second) = moved();
     refuse(&mut world, GREEN, None);
-    set(&mut world, "green", &json!({names::REVOKED: format!("demo-1, {BLUE}")}));
+    set(&mut world, "green", &json!({annotations::REVOKED: format!("demo-1, {BLUE}")}));
     assert_eq!(volume(&world.update(&applied(&second), &second), 0), GREEN);
 }
 
@@ -199,7 +199,7 @@ fn chosen_refused_content_stays() {
 fn hold_comes_before_refusal() {
     let (mut world, _, second) = moved();
     let mut held = second.clone();
-    annotate(&mut held, names::HOLD, &hold_text([&configmap(GREEN)]));
+    annotate(&mut held, annotations::HOLD, &hold_text([&configmap(GREEN)]));
     let held = world.update(&held, &second);
     refuse(&mut world, GREEN, None);
     assert_eq!(volume(&poke(&mut world, &held, 9), 0), GREEN);
@@ -212,10 +212,10 @@ fn retried_content_is_not_refused() {
     let (mut world, first, second) = moved();
     refuse(&mut world, GREEN, None);
     let back = poke(&mut world, &second, 9);
-    set(&mut world, "green", &json!({names::RETRIED: format!("{GREEN} {AT}")}));
+    set(&mut world, "green", &json!({annotations::RETRIED: format!("{GREEN} {AT}")}));
     let again = poke(&mut world, &back, 12);
     assert_eq!((volume(&again, 0), previous(&again)), (GREEN, json!({"configmaps": {"demo": BLUE}})));
-    set(&mut world, "green", &json!({names::RETRIED: format!("{GREEN} 2025-01-01T00:00:00Z")}));
+    set(&mut world, "green", &json!({annotations::RETRIED: format!("{GREEN} 2025-01-01T00:00:00Z")}));
     assert_eq!(poke(&mut world, &again, 15)["spec"], first["spec"]);
     // Without the setting, the mark has no effect.
     world.objects.get_mut(&configmap("demo")).unwrap()["metadata"]["annotations"] = json!({});
@@ -234,7 +234,7 @@ fn later_refusal_returns_past_refused_content() {
 
 #[test]
 fn reads_on_failure() {
-    let policy = |value| SpreadPolicy::read(|key| (key == names::ON_FAILURE).then_some(value));
+    let policy = |value| SpreadPolicy::read(|key| (key == annotations::ON_FAILURE).then_some(value));
     assert_eq!(policy("hold"), SpreadPolicy::default());
     assert!(policy("revert").reverts && policy("revert").is_limited());
     for value in ["", "Revert", "rollback"] {
@@ -281,7 +281,7 @@ fn controllers_return_makes_no_hold() {
     for by_controller in [false, true] {
         let (mut world, first, second) = moved();
         let mut holding = second.clone();
-        annotate(&mut holding, names::ON_UNDO, "hold");
+        annotate(&mut holding, annotations::ON_UNDO, "hold");
         let second = world.update(&holding, &second);
         refuse(&mut world, GREEN, None);
         let mut request = undo(&second, &first);
@@ -292,7 +292,7 @@ fn controllers_return_makes_no_hold() {
         }
         let undone = world.update(&request, &second);
         assert_eq!(volume(&undone, 0), BLUE);
-        let hold = undone["metadata"]["annotations"][names::HOLD].as_str();
+        let hold = undone["metadata"]["annotations"][annotations::HOLD].as_str();
         assert_eq!(hold, (!by_controller).then_some(BLUE), "by the controller: {by_controller}");
         assert_eq!(world.update(&undone, &second), undone, "admitted again");
     }
@@ -303,14 +303,14 @@ fn controllers_return_makes_no_hold() {
 fn undo_with_older_roll_makes_hold() {
     let (mut world, first, second) = moved();
     let mut holding = second.clone();
-    annotate(&mut holding, names::ON_UNDO, "hold");
+    annotate(&mut holding, annotations::ON_UNDO, "hold");
     let second = world.update(&holding, &second);
     refuse(&mut world, GREEN, None);
     for roll in ["auto-1970-01-01T00:00:05Z", "auto-1970-01-01T00:00:03Z"] {
         let mut request = undo(&second, &first);
-        annotate(&mut request, names::ROLL, roll);
+        annotate(&mut request, annotations::ROLL, roll);
         let undone = world.clone().update(&request, &second);
-        let hold = undone["metadata"]["annotations"][names::HOLD].as_str();
+        let hold = undone["metadata"]["annotations"][annotations::HOLD].as_str();
         assert_eq!((volume(&undone, 0), hold), (BLUE, Some(BLUE)), "{roll}");
     }
 }
@@ -333,7 +333,7 @@ fn snapshot_of_return_is_bound_at_once() {
 fn other_revoked_snapshots_change_nothing() {
     let (mut world, _, second) = moved();
     refuse(&mut world, GREEN, None);
-    set(&mut world, "green", &json!({names::REVOKED: "demo-1, demo-2"}));
+    set(&mut world, "green", &json!({annotations::REVOKED: "demo-1, demo-2"}));
     assert_eq!(volume(&world.update(&applied(&second), &second), 0), BLUE);
 }
 
@@ -356,13 +356,13 @@ fn refusal_of_secret_outlives_its_key() {
     let key = |byte: u8| DigestKey::new(&[byte; 32]);
     let mut world = World { keying: Keying::new("ns", [key(1)].into()), ..World::default() };
     let mut object = deployment(&[]);
-    annotate(&mut object, names::SECRETS, "true");
+    annotate(&mut object, annotations::SECRETS, "true");
     object["spec"]["template"]["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "db"}}]);
     let name = |object: &Value| {
         object["spec"]["template"]["spec"]["volumes"][0]["secret"]["secretName"].as_str().unwrap().to_owned()
     };
     let set = |world: &mut World, value: &str| {
-        let annotations = json!({names::ON_FAILURE: "revert"});
+        let annotations = json!({annotations::ON_FAILURE: "revert"});
         let metadata = json!({"name": "db", "uid": "uid-db", "annotations": annotations});
         world
             .objects
@@ -374,8 +374,8 @@ fn refusal_of_secret_outlives_its_key() {
     let second = poke(&mut world, &first, 5);
     assert_ne!(name(&second), name(&first));
     let mark = &mut world.objects.get_mut(&secret(&name(&second))).unwrap()["metadata"]["annotations"];
-    mark[names::REFUSED] = json!(REASON);
-    mark[names::REFUSED_AT] = json!(AT);
+    mark[annotations::REFUSED] = json!(REASON);
+    mark[annotations::REFUSED_AT] = json!(AT);
     world.keying = Keying::new("ns", [key(2), key(1)].into());
     assert_eq!(name(&poke(&mut world, &second, 9)), name(&first));
 }
@@ -390,6 +390,6 @@ fn undo_records_no_move() {
     request["spec"]["template"]["metadata"]["labels"]["version"] = json!("1");
     request["metadata"]["annotations"] = second["metadata"]["annotations"].clone();
     let undone = world.update(&request, &third);
-    let moved = annotation(&undone["metadata"], names::MOVED)["configmaps"]["demo"].clone();
+    let moved = annotation(&undone["metadata"], annotations::MOVED)["configmaps"]["demo"].clone();
     assert_ne!(moved, json!("1970-01-01T00:00:05Z"), "{undone}");
 }

@@ -1,6 +1,6 @@
 //! The rules, in the order of the events that users see.
 
-use confrev::{names, resolve::Need, snapshot::DIGITS};
+use confrev::{annotations, resolve::Need, snapshot::DIGITS};
 use serde_json::{Value, json};
 
 use super::{
@@ -78,7 +78,7 @@ fn volume_rename_includes_pending_roll() {
 fn paused_workload_rolls_only_by_apply_or_user() {
     let mut world = world("blue");
     let mut object = deployment(&["demo"]);
-    annotate(&mut object, names::TRACK, "false");
+    annotate(&mut object, annotations::TRACK, "false");
     let first = world.create(&object);
     world.set("demo", json!({"color": "green"}));
     let mut new = first.clone();
@@ -88,7 +88,7 @@ fn paused_workload_rolls_only_by_apply_or_user() {
     assert_eq!(volume(&poke(&mut world, &second, 1), 0), BLUE);
     assert_eq!(volume(&world.update(&object, &second), 0), GREEN, "applied");
     let mut new = second.clone();
-    annotate(&mut new, names::ROLL, "x");
+    annotate(&mut new, annotations::ROLL, "x");
     assert_eq!(volume(&world.update(&new, &second), 0), GREEN, "a user asks for it");
 }
 
@@ -103,7 +103,10 @@ fn unread_keys_make_no_new_template() {
     world.set("demo", json!({"read": "1", "unread": "2"}));
     let poked = poke(&mut world, &first, 1);
     assert_eq!(template(&poked), template(&first));
-    assert_ne!(poked["metadata"]["annotations"][names::SEEN], first["metadata"]["annotations"][names::SEEN]);
+    assert_ne!(
+        poked["metadata"]["annotations"][annotations::SEEN],
+        first["metadata"]["annotations"][annotations::SEEN]
+    );
     assert_eq!(template(&world.update(&object, &poked)), template(&first), "a later apply changes nothing");
     world.set("demo", json!({"read": "2", "unread": "2"}));
     assert_ne!(template(&poke(&mut world, &poked, 2)), template(&first));
@@ -163,10 +166,11 @@ fn deleted_source_leaves_references_on_their_snapshot() {
 fn name_conflict_gives_longer_snapshot_name() {
     let foreign = json!({"metadata": {"name": BLUE}, "data": {"color": "blue"}, "immutable": true});
     let mut forged = foreign.clone();
-    forged["metadata"]["labels"] = json!({names::MANAGED_BY: names::MANAGER, names::SOURCE: "demo"});
+    forged["metadata"]["labels"] =
+        json!({annotations::MANAGED_BY: annotations::MANAGER, annotations::SOURCE: "demo"});
     forged["metadata"]["annotations"] = json!({
-        names::SOURCE_NAME: "demo",
-        names::DIGEST: "sha256:3a18d34e262fc4b788874349f3267bd04db95e4530b1e16909c791de7634513f"});
+        annotations::SOURCE_NAME: "demo",
+        annotations::DIGEST: "sha256:3a18d34e262fc4b788874349f3267bd04db95e4530b1e16909c791de7634513f"});
     forged["data"] = json!({"color": "evil"});
     let mut going = forged.clone();
     going["data"] = json!({"color": "blue"});
@@ -174,7 +178,7 @@ fn name_conflict_gives_longer_snapshot_name() {
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let mut mutable = sound.clone();
     mutable.as_object_mut().unwrap().remove("immutable");
-    let [unmanaged, unlabelled] = [names::MANAGED_BY, names::SOURCE].map(|label| {
+    let [unmanaged, unlabelled] = [annotations::MANAGED_BY, annotations::SOURCE].map(|label| {
         let mut object = sound.clone();
         object["metadata"]["labels"].as_object_mut().unwrap().remove(label);
         object
@@ -210,7 +214,7 @@ fn longer_snapshot_name_stays_when_shorter_is_free() {
     world.remove(BLUE);
     assert_eq!(world.update(&deployment(&["demo"]), &stored), stored, "applied again");
     let mut asked = stored.clone();
-    annotate(&mut asked, names::ROLL, "now");
+    annotate(&mut asked, annotations::ROLL, "now");
     assert_eq!(
         template(&world.update(&asked, &stored)),
         template(&stored),
@@ -224,7 +228,7 @@ fn roll_reads_only_source_and_new_snapshot() {
     let stored = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
     let mut poked = stored.clone();
-    annotate(&mut poked, names::ROLL, "auto-2026-01-01T00:00:00Z");
+    annotate(&mut poked, annotations::ROLL, "auto-2026-01-01T00:00:00Z");
     let needs = world.needs(&kind("Deployment"), &poked, &stored);
     let read = needs.iter().filter_map(|need| match need {
         Need::Object(name) => Some(name.clone()),
@@ -282,7 +286,9 @@ fn equal_object_is_kept_only_if_sound() {
         let snapshot = world.objects.get_mut(&configmap(&held)).unwrap();
         match why {
             "mutable" => drop(snapshot.as_object_mut().unwrap().remove("immutable")),
-            "of another source" => snapshot["metadata"]["annotations"][names::SOURCE_NAME] = json!("other"),
+            "of another source" => {
+                snapshot["metadata"]["annotations"][annotations::SOURCE_NAME] = json!("other");
+            }
             "foreign" => *snapshot = json!({"metadata": {"name": held}, "data": {"color": "blue"}}),
             _ => {}
         }
@@ -301,15 +307,15 @@ fn namespace_adds_and_removes_enabled_label() {
     assert_eq!(world.create(&bare), bare, "neither label nor namespace opts it in");
     world.namespace.enabled = true;
     let stored = world.create(&bare);
-    assert_eq!(stored["metadata"]["labels"][names::ENABLED], "true");
+    assert_eq!(stored["metadata"]["labels"][annotations::ENABLED], "true");
     assert_eq!(volume(&stored, 0), BLUE);
     let mut out = bare.clone();
-    out["metadata"]["labels"] = json!({names::ENABLED: "false"});
+    out["metadata"]["labels"] = json!({annotations::ENABLED: "false"});
     assert_eq!(world.create(&out), out, "its own label wins");
     let own = world.create(&deployment(&["demo"]));
     world.namespace.enabled = false;
     let left = poke(&mut world, &stored, 1);
-    assert_eq!(left["metadata"]["labels"].get(names::ENABLED), None);
+    assert_eq!(left["metadata"]["labels"].get(annotations::ENABLED), None);
     assert_eq!(volume(&left, 0), "demo");
     assert_eq!(volume(&poke(&mut world, &own, 1), 0), BLUE, "its own label stays");
     // An applier that sets the label makes it the workload's own.
@@ -318,9 +324,13 @@ fn namespace_adds_and_removes_enabled_label() {
         json!([{"fieldsV1": {"f:metadata": {"f:labels": {"f:confrev.dev/enabled": {}}}}}]);
     assert_eq!(volume(&world.update(&stated, &stored), 0), BLUE);
     // A client-side apply of an unchanged label does not own it. Only the last applied configuration shows the label.
-    for (labels, wanted) in [(json!({names::ENABLED: "true"}), BLUE), (json!({"a": "b"}), "demo")] {
+    for (labels, wanted) in [(json!({annotations::ENABLED: "true"}), BLUE), (json!({"a": "b"}), "demo")] {
         let mut applied = stored.clone();
-        annotate(&mut applied, names::LAST_APPLIED, &json!({"metadata": {"labels": labels}}).to_string());
+        annotate(
+            &mut applied,
+            annotations::LAST_APPLIED,
+            &json!({"metadata": {"labels": labels}}).to_string(),
+        );
         assert_eq!(volume(&world.update(&applied, &stored), 0), wanted);
     }
 }
@@ -332,10 +342,10 @@ fn removed_label_counts_as_own_after_next_apply() {
     let applied = |note: &str, labels: Value| {
         json!({"metadata": {"labels": labels, "annotations": {"note": note}}}).to_string()
     };
-    let (states, silent) = (json!({names::ENABLED: "true"}), json!({}));
+    let (states, silent) = (json!({annotations::ENABLED: "true"}), json!({}));
     let apply = |world: &mut World, stored: &Value, text: &str| {
         let mut new = stored.clone();
-        annotate(&mut new, names::LAST_APPLIED, text);
+        annotate(&mut new, annotations::LAST_APPLIED, text);
         world.update(&new, stored)
     };
     let off = |object: &Value| {
@@ -344,12 +354,12 @@ fn removed_label_counts_as_own_after_next_apply() {
         bare
     };
     let mut own = deployment(&["demo"]);
-    annotate(&mut own, names::LAST_APPLIED, &applied("one", states.clone()));
+    annotate(&mut own, annotations::LAST_APPLIED, &applied("one", states.clone()));
     let own = world.create(&own);
     world.namespace.enabled = true;
     // `kubectl label deployment web confrev.dev/enabled-`: the namespace gives the label again at once.
     let given = world.update(&off(&own), &own);
-    assert_eq!(given["metadata"]["labels"][names::ENABLED], "true");
+    assert_eq!(given["metadata"]["labels"][annotations::ENABLED], "true");
     assert_eq!(world.update(&given, &given), given);
     // `kubectl rollout undo` restores all annotations of an older ReplicaSet except the last applied configuration.
     let mut undone = given.clone();
@@ -359,7 +369,7 @@ fn removed_label_counts_as_own_after_next_apply() {
     // An apply with another manifest that sets the label, and an apply of the first manifest after one without the label.
     let again = apply(&mut world, &given, &applied("two", states.clone()));
     let mut without = off(&given);
-    annotate(&mut without, names::LAST_APPLIED, &applied("two", silent));
+    annotate(&mut without, annotations::LAST_APPLIED, &applied("two", silent));
     let without = world.update(&without, &given);
     let back = apply(&mut world, &without, &applied("one", states));
     world.namespace.enabled = false;
@@ -399,7 +409,7 @@ fn two_snapshots_of_one_source_roll_together() {
     new["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap().push(pinned);
     let both = world.update(&new, &second);
     assert_eq!((volume(&both, 0), volume(&both, 1)), (GREEN, BLUE));
-    let sources = annotation(&template(&both)["metadata"], names::SOURCES);
+    let sources = annotation(&template(&both)["metadata"], annotations::SOURCES);
     assert_eq!(sources, json!({"configmaps": {"demo": GREEN, BLUE: BLUE}}));
     assert_eq!(world.update(&both, &both), both);
     world.set("demo", json!({"color": "red"}));
@@ -433,7 +443,7 @@ fn mount_adds_updates_and_removes_volume() {
             "initContainers": [{"name": "i"}],
         });
         let plain = object.clone();
-        annotate(&mut object, names::MOUNT, "demo,other=/etc/app");
+        annotate(&mut object, annotations::MOUNT, "demo,other=/etc/app");
         let stored = world.create(&object);
         let spec = &template(&stored)["spec"];
         let volume = spec["volumes"].as_array().unwrap().last().unwrap().clone();
@@ -462,18 +472,18 @@ fn mount_adds_updates_and_removes_volume() {
         );
         // Another path and another list, then no annotation.
         let mut new = moved.clone();
-        annotate(&mut new, names::MOUNT, "demo");
+        annotate(&mut new, annotations::MOUNT, "demo");
         let default = world.update(&new, &moved);
         let text = template(&default).to_string();
         assert_eq!(text.matches("/etc/kubernetes/configmaps").count(), 3);
         assert!(!text.contains(&other) && !text.contains("/etc/app"), "{text}");
         let mut new = default.clone();
-        new["metadata"]["annotations"].as_object_mut().unwrap().remove(names::MOUNT);
+        new["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::MOUNT);
         let gone = world.update(&new, &default);
         let text = template(&gone).to_string();
         assert!(!text.contains("confrev-mount"), "{text}");
         let mut out = default.clone();
-        out["metadata"]["labels"][names::ENABLED] = json!("false");
+        out["metadata"]["labels"][annotations::ENABLED] = json!("false");
         let left = world.update(&out, &default)["spec"]["template"]["spec"].to_string();
         assert!(!left.contains("confrev-mount"), "{left}");
         assert_eq!(plain["spec"]["template"]["spec"]["containers"][1], json!({"name": "d"}));
@@ -482,5 +492,5 @@ fn mount_adds_updates_and_removes_volume() {
 }
 
 fn revision(object: &Value) -> String {
-    template(object)["metadata"]["labels"][names::REVISION].as_str().unwrap().to_owned()
+    template(object)["metadata"]["labels"][annotations::REVISION].as_str().unwrap().to_owned()
 }

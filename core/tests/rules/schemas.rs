@@ -1,7 +1,7 @@
 //! Contents that fail the schema of their source, and contents that lack a key.
 
 use confrev::{
-    names,
+    annotations,
     resolve::{Observed, SchemaReference, invalid_schema, invalid_schema_for},
     snapshot::SourceKind,
 };
@@ -14,7 +14,7 @@ use super::{
 
 /// Sets the content of a ConfigMap with a schema, and whether it fails.
 fn set(world: &mut World, data: &Value, failure: Option<&str>) {
-    let annotations = json!({names::SCHEMA: "schemas/app"});
+    let annotations = json!({annotations::SCHEMA: "schemas/app"});
     let metadata = json!({"name": "demo", "uid": "uid-demo", "annotations": annotations});
     world.set_object("demo", json!({"metadata": metadata, "data": data}));
     match failure {
@@ -34,7 +34,7 @@ fn roll_to_failing_content_is_refused() {
     let stored = world.create(&deployment(&["demo"]));
     set(&mut world, &json!({"app.json": "2"}), Some("it fails"));
     let refused = denial(&mut world, &poked(&stored, 1), Some(&stored));
-    for part in ["Deployment \"web\"", "ConfigMap \"demo\" is refused: it fails", names::SCHEMA] {
+    for part in ["Deployment \"web\"", "ConfigMap \"demo\" is refused: it fails", annotations::SCHEMA] {
         assert!(refused.contains(part), "{refused}");
     }
     let created = denial(&mut world, &deployment(&["demo"]), None);
@@ -82,7 +82,8 @@ fn live_source_that_fails_rolls_nothing() {
     set(&mut world, &json!({"app.json": "2"}), Some("it fails"));
     world.labelled("demo", "live");
     assert!(denial(&mut world, &poked(&stored, 1), Some(&stored)).contains("it fails"));
-    let live = |object: &Value| object["spec"]["template"]["metadata"]["annotations"][names::LIVE].clone();
+    let live =
+        |object: &Value| object["spec"]["template"]["metadata"]["annotations"][annotations::LIVE].clone();
     let kept = world.admit(&deployment(&["demo"]), Some(&stored)).object;
     assert_eq!(live(&kept), live(&stored));
     world.schema_failures.clear();
@@ -96,7 +97,7 @@ fn reads(key: &str, missing: Option<&str>) -> Value {
     object["spec"]["template"]["spec"]["containers"][0]["env"] =
         json!([{"name": "A", "valueFrom": reference}]);
     if let Some(missing) = missing {
-        annotate(&mut object, names::MISSING, missing);
+        annotate(&mut object, annotations::MISSING, missing);
     }
     object
 }
@@ -127,8 +128,8 @@ fn roll_that_loses_required_key_is_refused() {
 fn invalid_schema_annotations_are_named() {
     let check = |schema: Option<&str>, keys: Option<&str>| {
         invalid_schema(|key| match key {
-            names::SCHEMA => schema,
-            names::SCHEMA_KEYS => keys,
+            annotations::SCHEMA => schema,
+            annotations::SCHEMA_KEYS => keys,
             _ => None,
         })
     };
@@ -138,22 +139,25 @@ fn invalid_schema_annotations_are_named() {
     }
     for schema in ["", "a", "a/", "/a", "a/b/c/d", "A/b", "ns/A/b", "a/b c", "n.s/a/b", "../a", "a/*"] {
         let invalid = check(Some(schema), None).unwrap();
-        assert!(invalid.contains(names::SCHEMA) && invalid.contains(&format!("{schema:?}")), "{invalid}");
+        assert!(
+            invalid.contains(annotations::SCHEMA) && invalid.contains(&format!("{schema:?}")),
+            "{invalid}"
+        );
     }
     for keys in ["", ",", "a,,b", "a b", "a/b", "[a]"] {
         let invalid = check(Some("a/b"), Some(keys)).unwrap();
-        assert!(invalid.contains(names::SCHEMA_KEYS), "{invalid}");
+        assert!(invalid.contains(annotations::SCHEMA_KEYS), "{invalid}");
     }
     assert!(check(None, Some("*")).unwrap().contains("without annotation confrev.dev/schema"));
     assert_eq!(check(None, None), None);
     assert_eq!(invalid_schema_for("shop, team-*"), None);
-    assert!(invalid_schema_for("shop,,x").unwrap().contains(names::SCHEMA_FOR));
+    assert!(invalid_schema_for("shop,,x").unwrap().contains(annotations::SCHEMA_FOR));
 }
 
 #[test]
 fn schema_applies_to_named_keys() {
     let object = json!({
-        "metadata": {"name": "demo", "annotations": {names::SCHEMA: "a/b"}},
+        "metadata": {"name": "demo", "annotations": {annotations::SCHEMA: "a/b"}},
         "data": {"app.json": "{}", "app.yaml": "a: 1", "notes": "text"},
         "binaryData": {"logo.json": "/w=="},
     });
@@ -170,9 +174,9 @@ fn schema_applies_to_named_keys() {
     };
     assert_eq!(entries(&object).unwrap_err(), "key \"logo.json\": not text");
     let mut some = object.clone();
-    some["metadata"]["annotations"][names::SCHEMA_KEYS] = json!("app.*");
+    some["metadata"]["annotations"][annotations::SCHEMA_KEYS] = json!("app.*");
     assert_eq!(entries(&some).unwrap(), ["app.json", "app.yaml"]);
-    some["metadata"]["annotations"][names::SCHEMA_KEYS] = json!("other");
+    some["metadata"]["annotations"][annotations::SCHEMA_KEYS] = json!("other");
     assert!(entries(&some).unwrap_err().contains("no key matches \"other\""));
     assert!(!SchemaReference::may_be_used("platform", None, "shop"));
     assert!(SchemaReference::may_be_used("shop", None, "shop"));

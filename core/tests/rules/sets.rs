@@ -1,7 +1,7 @@
 //! Sets: a workload moves when all sources of a set that it uses have the same version.
 
 use confrev::{
-    names,
+    annotations,
     resolve::{SetVersion, SetWait, invalid_set},
 };
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::{
 fn set(world: &mut World, name: &str, content: &str, set: Option<&str>) {
     world.set(name, json!({"content": content}));
     if let Some(set) = set {
-        annotate(world.objects.get_mut(&configmap(name)).unwrap(), names::SET, set);
+        annotate(world.objects.get_mut(&configmap(name)).unwrap(), annotations::SET, set);
     }
 }
 
@@ -32,7 +32,7 @@ fn pending(db: &str, demo: &str) -> (World, Value) {
 
 /// Which of the two sources move to their present content.
 fn moved(before: &Value, after: &Value) -> [bool; 2] {
-    let seen = |object: &Value| annotation(&object["metadata"], names::SEEN)["configmaps"].clone();
+    let seen = |object: &Value| annotation(&object["metadata"], annotations::SEEN)["configmaps"].clone();
     let moved = [0, 1].map(|volume_of| volume(after, volume_of) != volume(before, volume_of));
     let taken = ["db", "demo"].map(|name| seen(after)[name] != seen(before)[name]);
     assert_eq!(moved, taken, "{after}");
@@ -66,7 +66,7 @@ fn users_move_workloads_of_a_set() {
     deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     assert_eq!(moved(&stored, &world.update(&deployed, &stored)), [false, true], "a deployment");
     let mut asked = stored.clone();
-    annotate(&mut asked, names::ROLL, "now");
+    annotate(&mut asked, annotations::ROLL, "now");
     assert_eq!(moved(&stored, &world.update(&asked, &stored)), [false, true], "a roll");
     let warned = world.admit(&deployment(&["db", "demo"]), Some(&stored)).decision.warnings;
     let [warning] = &warned[..] else { panic!("{warned:?}") };
@@ -90,8 +90,8 @@ fn live_source_of_a_set_waits_for_it() {
         set(&mut world, "demo", "b", Some("shop/2"));
         world.labelled("demo", "live");
         let mut new = stored.clone();
-        annotate(&mut new, names::ROLL, roll);
-        let live = |object: &Value| annotation(&object["spec"]["template"]["metadata"], names::LIVE);
+        annotate(&mut new, annotations::ROLL, roll);
+        let live = |object: &Value| annotation(&object["spec"]["template"]["metadata"], annotations::LIVE);
         let rolled = world.update(&new, &stored);
         assert_eq!(live(&rolled) != live(&stored), moves, "{db} and {roll}");
     }
@@ -108,7 +108,7 @@ fn excluded_source_is_not_waited_for() {
         if label {
             world.labelled("db", "false");
         } else {
-            annotate(&mut wanted, names::EXCLUDE, "db");
+            annotate(&mut wanted, annotations::EXCLUDE, "db");
         }
         let stored = world.create(&wanted);
         set(&mut world, "demo", "b", Some("shop/2"));

@@ -1,6 +1,6 @@
 //! The settings in a workload's annotations, and the answers to malformed ones.
 
-use confrev::names;
+use confrev::annotations;
 use confrev::resolve::{
     Facts, Need, Pass, Request, Workload, malformed, parse_keep, parse_max_in_flight, resolve,
 };
@@ -53,11 +53,11 @@ fn keys_without_effect_are_reported_once() {
     }
     // Users do not write these keys, and tools copy them.
     let mut copied = deployment(&["demo"]);
-    copied["metadata"]["labels"][names::REVISION] = json!("0123456789");
-    annotate(&mut copied, names::SEEN, "{}");
+    copied["metadata"]["labels"][annotations::REVISION] = json!("0123456789");
+    annotate(&mut copied, annotations::SEEN, "{}");
     assert_eq!(world.admit(&copied, None).decision.warnings, [""; 0]);
     let mut object = deployment(&["demo"]);
-    annotate(&mut object, names::EXCLUDE, "demo, dmeo");
+    annotate(&mut object, annotations::EXCLUDE, "demo, dmeo");
     let admitted = world.admit(&object, None);
     let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
     assert!(warning.contains("does not refer to ConfigMap \"dmeo\""), "{warning}");
@@ -76,12 +76,12 @@ fn missing_reference_is_reported_denied_or_allowed() {
     let warned = world.admit(&object, None).decision.warnings;
     assert_eq!(warned.len(), 2, "{warned:?}");
     assert!(warned[1].contains("ConfigMap \"demo\" has no key \"nokey\""), "{warned:?}");
-    annotate(&mut object, names::MISSING, "allow");
+    annotate(&mut object, annotations::MISSING, "allow");
     assert!(world.admit(&object, None).decision.warnings.is_empty());
-    annotate(&mut object, names::MISSING, "deny");
+    annotate(&mut object, annotations::MISSING, "deny");
     let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
     for part in
-        ["Deployment \"web\"", "ConfigMap \"gone\"", "ConfigMap \"demo\"", "\"nokey\"", names::MISSING]
+        ["Deployment \"web\"", "ConfigMap \"gone\"", "ConfigMap \"demo\"", "\"nokey\"", annotations::MISSING]
     {
         assert!(denial.contains(part), "{denial} names {part}");
     }
@@ -92,7 +92,7 @@ fn excluded_references_stay_as_written() {
     let mut world = world("blue");
     world.set("other", json!({"n": "1"}));
     let mut object = deployment(&["demo", "other"]);
-    annotate(&mut object, names::EXCLUDE, "other");
+    annotate(&mut object, annotations::EXCLUDE, "other");
     let stored = world.create(&object);
     assert_eq!((volume(&stored, 0), volume(&stored, 1)), (BLUE, "other"));
     for enabled in ["false", "bind"] {
@@ -114,7 +114,7 @@ fn excluded_or_rotated_source_is_not_bound() {
         world.rotated = Rotated::with(rotated.iter().map(|&name: &&str| name.to_owned()));
         let mut object = deployment(&["demo"]);
         if is_excluded {
-            annotate(&mut object, names::EXCLUDE, "demo");
+            annotate(&mut object, annotations::EXCLUDE, "demo");
         }
         assert_eq!(world.create(&object), object, "excluded: {is_excluded}");
     }
@@ -126,7 +126,7 @@ fn reads_no_snapshot_of_excluded_or_rotated_source() {
     for (is_excluded, is_rotated) in [(false, false), (true, false), (false, true)] {
         let mut object = deployment(&["demo"]);
         if is_excluded {
-            annotate(&mut object, names::EXCLUDE, "demo");
+            annotate(&mut object, annotations::EXCLUDE, "demo");
         }
         let (kind, text) = (kind("Deployment"), object.to_string());
         let new = Workload::parse(&kind, &text).unwrap();
@@ -147,11 +147,11 @@ fn reads_no_snapshot_of_excluded_or_rotated_source() {
 fn malformed_setting_is_refused_with_allowed_values() {
     let mut world = world("blue");
     for (key, value, allowed) in [
-        (names::TRACK, "yes", "\"true\" or \"false\""),
-        (names::SECRETS, "1", "\"true\" or \"false\""),
-        (names::MISSING, "fail", "\"warn\", \"deny\" or \"allow\""),
-        (names::MIN_INTERVAL, "10", "a duration"),
-        (names::EXCLUDE, "a b", "names of ConfigMaps"),
+        (annotations::TRACK, "yes", "\"true\" or \"false\""),
+        (annotations::SECRETS, "1", "\"true\" or \"false\""),
+        (annotations::MISSING, "fail", "\"warn\", \"deny\" or \"allow\""),
+        (annotations::MIN_INTERVAL, "10", "a duration"),
+        (annotations::EXCLUDE, "a b", "names of ConfigMaps"),
     ] {
         let mut object = deployment(&["demo"]);
         annotate(&mut object, key, value);
@@ -162,9 +162,9 @@ fn malformed_setting_is_refused_with_allowed_values() {
         }
     }
     let mut object = deployment(&["demo"]);
-    object["metadata"]["labels"][names::ENABLED] = json!("True");
+    object["metadata"]["labels"][annotations::ENABLED] = json!("True");
     let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
-    assert!(denial.contains(names::ENABLED) && denial.contains("\"True\""), "{denial}");
+    assert!(denial.contains(annotations::ENABLED) && denial.contains("\"True\""), "{denial}");
     assert_eq!(error_of(&object), Some(denial));
 }
 
@@ -212,9 +212,9 @@ fn users_volume_named_like_mount_stays_unchanged() {
         let spec = &stored["spec"]["template"]["spec"];
         assert_eq!((volume(&stored, 0), &spec["volumes"][1]), (BLUE, &own));
         assert_eq!(spec["containers"], object["spec"]["template"]["spec"]["containers"]);
-        annotate(&mut object, names::MOUNT, "demo");
+        annotate(&mut object, annotations::MOUNT, "demo");
         let denial = world.review(&kind("Deployment"), &object, None).decision.denial.unwrap();
-        assert!(denial.contains(names::MOUNT) && denial.contains("\"confrev-mount\""), "{denial}");
+        assert!(denial.contains(annotations::MOUNT) && denial.contains("\"confrev-mount\""), "{denial}");
     }
 }
 
@@ -222,11 +222,11 @@ fn users_volume_named_like_mount_stays_unchanged() {
 fn opting_out_removes_mount_of_missing_configmap() {
     let mut world = world("blue");
     let mut object = deployment(&[]);
-    annotate(&mut object, names::MOUNT, "gone");
+    annotate(&mut object, annotations::MOUNT, "gone");
     let stored = world.create(&object);
     assert!(stored["spec"].to_string().contains("confrev-mount"), "{stored}");
     let mut out = stored.clone();
-    out["metadata"]["labels"][names::ENABLED] = json!("false");
+    out["metadata"]["labels"][annotations::ENABLED] = json!("false");
     let left = world.update(&out, &stored)["spec"].to_string();
     assert!(!left.contains("confrev-mount"), "{left}");
 }
@@ -242,10 +242,14 @@ fn values_that_skip_the_webhook_are_valid() {
     });
     let values = |all: &[&str]| all.iter().map(|&value| value.to_owned()).collect::<Vec<_>>();
     for (key, pattern, values) in [
-        (names::SECRETS, "^(true|false)$", values(&["true", "false"])),
-        (names::TRACK, "^(true|false)$", values(&["true", "false"])),
-        (names::MISSING, "^(warn|allow)$", values(&["warn", "allow"])),
-        (names::MIN_INTERVAL, "^(0|[0-9]{1,3}(ms|s|m|h))$", intervals.chain(["0".to_owned()]).collect()),
+        (annotations::SECRETS, "^(true|false)$", values(&["true", "false"])),
+        (annotations::TRACK, "^(true|false)$", values(&["true", "false"])),
+        (annotations::MISSING, "^(warn|allow)$", values(&["warn", "allow"])),
+        (
+            annotations::MIN_INTERVAL,
+            "^(0|[0-9]{1,3}(ms|s|m|h))$",
+            intervals.chain(["0".to_owned()]).collect(),
+        ),
     ] {
         assert!(chart.contains(&format!("[\"{key}\", \"{pattern}\"]")), "{key}");
         for value in values {

@@ -1,6 +1,6 @@
 //! Undo and pin: their effects, and the events that end them.
 
-use confrev::names;
+use confrev::annotations;
 use serde_json::{Value, json};
 
 use super::{
@@ -36,7 +36,7 @@ fn undo_holds_until_source_changes_again() {
 fn undo_restores_mounted_snapshot() {
     let mut world = world("blue");
     let mut object = deployment(&[]);
-    annotate(&mut object, names::MOUNT, "demo");
+    annotate(&mut object, annotations::MOUNT, "demo");
     let first = world.create(&object);
     world.set("demo", json!({"color": "green"}));
     let second = poke(&mut world, &first, 1);
@@ -50,7 +50,7 @@ fn pin_of_mounted_snapshot_holds() {
     let mut world = world("blue");
     world.set("other", json!({"color": "other"}));
     let mut object = deployment(&[]);
-    annotate(&mut object, names::MOUNT, "demo");
+    annotate(&mut object, annotations::MOUNT, "demo");
     let first = world.create(&object);
     world.set("demo", json!({"color": "green"}));
     let second = poke(&mut world, &first, 1);
@@ -128,14 +128,14 @@ fn partial_apply_ends_undo_of_missing_source() {
     let second = poke(&mut world, &first, 1);
     let undone = world.update(&undo(&second, &first), &second);
     world.remove("demo");
-    let seen = annotation(&first["metadata"], names::SEEN);
+    let seen = annotation(&first["metadata"], annotations::SEEN);
     for (volume, env) in [("demo", "demo"), (BLUE, "demo"), ("demo", BLUE)] {
         let mut new = two(volume, env);
         new["metadata"]["annotations"] = undone["metadata"]["annotations"].clone();
         new["spec"]["template"]["metadata"]["annotations"] =
             undone["spec"]["template"]["metadata"]["annotations"].clone();
         let applied = world.update(&new, &undone);
-        assert_eq!(annotation(&applied["metadata"], names::SEEN), seen, "{volume} {env}");
+        assert_eq!(annotation(&applied["metadata"], annotations::SEEN), seen, "{volume} {env}");
     }
 }
 
@@ -148,8 +148,8 @@ fn undo_with_stale_annotations_holds() {
     let undone = world.update(&new, &second);
     assert_eq!(volume(&undone, 0), BLUE);
     assert_eq!(
-        annotation(&undone["metadata"], names::SEEN),
-        annotation(&second["metadata"], names::SEEN),
+        annotation(&undone["metadata"], annotations::SEEN),
+        annotation(&second["metadata"], annotations::SEEN),
         "the present content counts as seen"
     );
     assert_eq!(volume(&poke(&mut world, &undone, 2), 0), BLUE);
@@ -192,7 +192,7 @@ fn undo_with_older_roll_keeps_min_interval() {
     let second = poke(&mut world, &first, 1);
     world.set("demo", json!({"color": "red"}));
     let third = poke(&mut world, &second, 2);
-    let roll = |workload: &Value| workload["metadata"]["annotations"][names::ROLL].clone();
+    let roll = |workload: &Value| workload["metadata"]["annotations"][annotations::ROLL].clone();
     let undo_to = |to: &Value| {
         let mut new = undo(&third, to);
         new["metadata"]["annotations"] = to["metadata"]["annotations"].clone();
@@ -205,7 +205,7 @@ fn undo_with_older_roll_keeps_min_interval() {
     }
     // A value that a user writes stays.
     let mut by_hand = undo_to(&first);
-    by_hand["metadata"]["annotations"][names::ROLL] = json!("please");
+    by_hand["metadata"]["annotations"][annotations::ROLL] = json!("please");
     assert_eq!(roll(&world.update(&by_hand, &third)), "please");
 }
 
@@ -218,7 +218,7 @@ fn stale_roll_of_undo_keeps_other_pins() {
     // A user rolls to the newest content of `demo`. Then `other` changes, and an undo pins its old content.
     world.set("demo", json!({"color": "green"}));
     let mut new = first.clone();
-    annotate(&mut new, names::ROLL, "by-hand");
+    annotate(&mut new, annotations::ROLL, "by-hand");
     let second = world.update(&new, &first);
     world.set("other", json!({"n": "2"}));
     let third = poke(&mut world, &second, 1);
@@ -230,7 +230,7 @@ fn stale_roll_of_undo_keeps_other_pins() {
     // A second undo restores all annotations of the first revision, including another value of `roll`.
     let mut back = undo(&pinned, &first);
     back["metadata"]["annotations"] = first["metadata"]["annotations"].clone();
-    annotate(&mut back, names::ROLL, "an-older-value");
+    annotate(&mut back, annotations::ROLL, "an-older-value");
     let undone = world.update(&back, &pinned);
     assert_eq!((volume(&undone, 0), volume(&undone, 1)), (BLUE, other.as_str()));
 }
@@ -254,7 +254,7 @@ fn new_roll_value_ends_pin() {
     let (mut world, first, second) = rolled();
     let undone = world.update(&undo(&second, &first), &second);
     let mut new = undone.clone();
-    annotate(&mut new, names::ROLL, "now please");
+    annotate(&mut new, annotations::ROLL, "now please");
     assert_eq!(volume(&world.update(&new, &undone), 0), GREEN);
 }
 
@@ -267,11 +267,11 @@ fn opting_out_reverts_all_changes() {
         let mut new = poke(&mut world, &stored, 1);
         let mut expected = original.clone();
         if let Some(value) = label {
-            new["metadata"]["labels"][names::ENABLED] = json!(value);
-            expected["metadata"]["labels"][names::ENABLED] = json!(value);
+            new["metadata"]["labels"][annotations::ENABLED] = json!(value);
+            expected["metadata"]["labels"][annotations::ENABLED] = json!(value);
         } else {
-            new["metadata"]["labels"].as_object_mut().unwrap().remove(names::ENABLED);
-            expected["metadata"]["labels"].as_object_mut().unwrap().remove(names::ENABLED);
+            new["metadata"]["labels"].as_object_mut().unwrap().remove(annotations::ENABLED);
+            expected["metadata"]["labels"].as_object_mut().unwrap().remove(annotations::ENABLED);
         }
         expected["metadata"]["annotations"] = json!({});
         expected["spec"]["template"]["metadata"]["annotations"] = json!({});
@@ -285,23 +285,23 @@ fn opting_out_reverts_each_change_alone() {
     let sources = json!({"configmaps": {"demo": BLUE}}).to_string();
     let live = json!({"configmaps": {"demo": format!("sha256:{}", "0".repeat(64))}}).to_string();
     for (key, in_template, value) in [
-        (names::SEEN, false, "{}"),
-        (names::ENABLED_BY, false, "namespace"),
-        (names::SOURCES, true, &sources),
-        (names::LIVE, true, &live),
+        (annotations::SEEN, false, "{}"),
+        (annotations::ENABLED_BY, false, "namespace"),
+        (annotations::SOURCES, true, &sources),
+        (annotations::LIVE, true, &live),
     ] {
         let mut out = deployment(&["demo"]);
-        out["metadata"]["labels"][names::ENABLED] = json!("false");
+        out["metadata"]["labels"][annotations::ENABLED] = json!("false");
         if in_template {
             out["spec"]["template"]["metadata"]["annotations"] = json!({key: value});
         } else {
             annotate(&mut out, key, value);
         }
-        if key == names::SOURCES {
+        if key == annotations::SOURCES {
             out["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!(BLUE);
         }
         let mut stored = out.clone();
-        stored["metadata"]["labels"][names::ENABLED] = json!("true");
+        stored["metadata"]["labels"][annotations::ENABLED] = json!("true");
         for old in [None, Some(&stored)] {
             let left = world.clone().admit(&out, old).object;
             assert!(!left.to_string().contains(&format!("{key}\"")), "{key}: {left}");
@@ -319,11 +319,11 @@ fn opting_out_changes_nothing_if_confrev_wrote_nothing() {
             json!({"name": "confrev-mount", "projected": {"sources": [{"configMap": {"name": "late"}}]}}),
         );
         if has_annotation {
-            annotate(&mut old, names::MOUNT, "late");
+            annotate(&mut old, annotations::MOUNT, "late");
         }
         let mut out = old.clone();
-        old["metadata"]["labels"][names::ENABLED] = json!(opted_in.to_string());
-        out["metadata"]["labels"][names::ENABLED] = json!("false");
+        old["metadata"]["labels"][annotations::ENABLED] = json!(opted_in.to_string());
+        out["metadata"]["labels"][annotations::ENABLED] = json!("false");
         assert_eq!(
             world("blue").update(&out, &old),
             out,
@@ -338,12 +338,12 @@ fn opting_out_changes_nothing_if_confrev_wrote_nothing() {
 fn resumed_workload_rolls_to_missed_change() {
     let resumed = |object: &Value| {
         let mut new = object.clone();
-        new["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
+        new["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::TRACK);
         new
     };
     let paused = |object: &Value| {
         let mut new = object.clone();
-        annotate(&mut new, names::TRACK, "false");
+        annotate(&mut new, annotations::TRACK, "false");
         new
     };
     // The only change came while the workload was paused.
@@ -377,7 +377,7 @@ fn users_object_is_never_adopted_as_snapshot() {
     old["metadata"]["labels"] = json!({});
     old["metadata"]["uid"] = json!("uid-web");
     old["spec"]["template"]["metadata"]["annotations"] =
-        json!({names::SOURCES: json!({"configmaps": {"x": "precious"}}).to_string()});
+        json!({annotations::SOURCES: json!({"configmaps": {"x": "precious"}}).to_string()});
     let mut new = deployment(&["precious"]);
     new["metadata"]["uid"] = json!("uid-web");
     new["spec"]["template"]["metadata"]["annotations"] =
@@ -420,7 +420,7 @@ fn pin_made_while_paused_survives_resume() {
         let red = volume(&first, 0).to_owned();
         world.set("demo", json!({"color": "blue"}));
         let mut applied = two(["demo", "demo"]);
-        annotate(&mut applied, names::TRACK, "false");
+        annotate(&mut applied, annotations::TRACK, "false");
         let blue = world.update(&applied, &first);
         assert_eq!(volume(&blue, 0), BLUE);
         world.set("demo", json!({"color": "green"}));
@@ -431,12 +431,12 @@ fn pin_made_while_paused_survives_resume() {
         assert_eq!(volume(&held, pinned), red);
         // The source does not change again.
         let mut resumed = held.clone();
-        resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
+        resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::TRACK);
         let after = world.update(&resumed, &held);
         results.push((
             pinned,
             volume(&after, pinned) == red,
-            held["metadata"]["annotations"][names::SEEN].clone(),
+            held["metadata"]["annotations"][annotations::SEEN].clone(),
         ));
     }
     assert!(results.iter().all(|(_, stays, _)| *stays), "{results:?}");
@@ -451,9 +451,9 @@ fn sources_from_before_opt_in_are_ignored() {
     let mut old = deployment(&["precious"]);
     old["metadata"]["labels"] = json!({});
     old["spec"]["template"]["metadata"]["annotations"] =
-        json!({names::SOURCES: json!({"configmaps": {"x": "precious"}}).to_string()});
+        json!({annotations::SOURCES: json!({"configmaps": {"x": "precious"}}).to_string()});
     let mut new = old.clone();
-    new["metadata"]["labels"] = json!({names::ENABLED: "true"});
+    new["metadata"]["labels"] = json!({annotations::ENABLED: "true"});
     let after: Value = world.update(&new, &old);
     assert!(volume(&after, 0).starts_with("precious-"), "it reads {}", volume(&after, 0));
 }

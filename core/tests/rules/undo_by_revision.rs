@@ -1,6 +1,6 @@
 //! An undo that references alone do not show. It is detected by the live revision whose template it restores.
 
-use confrev::names;
+use confrev::annotations;
 use serde_json::{Value, json};
 
 use super::{
@@ -54,18 +54,18 @@ fn setting<'o>(object: &'o Value, key: &str) -> Option<&'o str> {
 }
 
 fn seen(object: &Value) -> Value {
-    annotation(&object["metadata"], names::SEEN)
+    annotation(&object["metadata"], annotations::SEEN)
 }
 
 /// Every annotation by which a user configures a workload.
 const SETTINGS: [(&str, &str, &str); 8] = [
-    (names::TRACK, "false", "true"),
-    (names::MIN_INTERVAL, "1h", "5s"),
-    (names::EXCLUDE, "unused", "unused, more"),
-    (names::MISSING, "allow", "warn"),
-    (names::SECRETS, "true", "false"),
-    (names::ON_UNDO, "hold", "hold"),
-    (names::ROLL, "now", "before"),
+    (annotations::TRACK, "false", "true"),
+    (annotations::MIN_INTERVAL, "1h", "5s"),
+    (annotations::EXCLUDE, "unused", "unused, more"),
+    (annotations::MISSING, "allow", "warn"),
+    (annotations::SECRETS, "true", "false"),
+    (annotations::ON_UNDO, "hold", "hold"),
+    (annotations::ROLL, "now", "before"),
     ("confrev.dev/of-a-later-version", "a", "b"),
 ];
 
@@ -105,13 +105,13 @@ fn apply_of_older_state_restores_its_settings() {
     const REVISION: &str = "deployment.kubernetes.io/revision";
     let mut world = world("blue");
     let mut object = deployment(&["demo"]);
-    annotate(&mut object, names::LAST_APPLIED, "first");
+    annotate(&mut object, annotations::LAST_APPLIED, "first");
     annotate(&mut object, REVISION, "1");
     let first = world.create(&object);
     world.revisions.push(replica_set(&first));
     let mut changed = with_image(&first, "i:2");
-    annotate(&mut changed, names::TRACK, "false");
-    annotate(&mut changed, names::LAST_APPLIED, "second");
+    annotate(&mut changed, annotations::TRACK, "false");
+    annotate(&mut changed, annotations::LAST_APPLIED, "second");
     annotate(&mut changed, REVISION, "2");
     let second = world.update(&changed, &first);
     for (what, last_applied, revision, track) in [
@@ -120,9 +120,9 @@ fn apply_of_older_state_restores_its_settings() {
         ("replace", "second", "1", None),
     ] {
         let mut new = undo_of_deployment(&second, &first);
-        annotate(&mut new, names::LAST_APPLIED, last_applied);
+        annotate(&mut new, annotations::LAST_APPLIED, last_applied);
         annotate(&mut new, REVISION, revision);
-        assert_eq!(setting(&world.update(&new, &second), names::TRACK), track, "{what}");
+        assert_eq!(setting(&world.update(&new, &second), annotations::TRACK), track, "{what}");
     }
 }
 
@@ -134,10 +134,10 @@ fn undo_with_equal_roll_keeps_settings() {
     let first = poke(&mut world, &created, 1);
     world.revisions.push(replica_set(&first));
     let mut changed = with_image(&first, "i:2");
-    annotate(&mut changed, names::TRACK, "false");
+    annotate(&mut changed, annotations::TRACK, "false");
     let second = world.update(&changed, &first);
     let undone = world.update(&undo_of_deployment(&second, &first), &second);
-    assert_eq!(setting(&undone, names::TRACK), Some("false"));
+    assert_eq!(setting(&undone, annotations::TRACK), Some("false"));
 }
 
 #[test]
@@ -149,15 +149,15 @@ fn undo_of_paused_deployment_moves_no_other_reference() {
     world.set("demo", json!({"color": "green"}));
     let second = poke(&mut world, &first, 1);
     let mut paused = second.clone();
-    annotate(&mut paused, names::TRACK, "false");
+    annotate(&mut paused, annotations::TRACK, "false");
     let paused = world.update(&paused, &second);
     world.set("other", json!({"n": "2"}));
     let undone = world.update(&undo_of_deployment(&paused, &first), &paused);
     assert_eq!(template(&undone), template(&first));
-    assert_eq!(setting(&undone, names::TRACK), Some("false"));
+    assert_eq!(setting(&undone, annotations::TRACK), Some("false"));
     // When the workload resumes, the change that it missed while paused is pending. The undone change is not.
     let mut resumed = undone.clone();
-    resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
+    resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::TRACK);
     let resumed = world.update(&resumed, &undone);
     assert_eq!(volume(&resumed, 0), BLUE);
     assert_ne!(volume(&resumed, 1), volume(&first, 1));
@@ -169,25 +169,25 @@ fn user_may_remove_setting_with_image_change() {
     let first = world.create(&deployment(&["demo"]));
     world.revisions.push(replica_set(&first));
     let mut changed = with_image(&first, "i:2");
-    annotate(&mut changed, names::TRACK, "false");
+    annotate(&mut changed, annotations::TRACK, "false");
     let second = world.update(&changed, &first);
     world.revisions.push(replica_set(&second));
     let without = |mut object: Value| {
-        object["metadata"]["annotations"].as_object_mut().unwrap().remove(names::TRACK);
+        object["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::TRACK);
         object
     };
     // `kubectl edit` with an image that no revision has.
     let edited = world.update(&without(with_image(&second, "i:3")), &second);
-    assert_eq!(setting(&edited, names::TRACK), None);
+    assert_eq!(setting(&edited, annotations::TRACK), None);
     // `kubectl apply` of the older manifest without the setting.
     let mut applied = deployment(&["demo"]);
-    annotate(&mut applied, names::LAST_APPLIED, "{}");
+    annotate(&mut applied, annotations::LAST_APPLIED, "{}");
     let applied = world.update(&applied, &second);
-    assert_eq!(setting(&applied, names::TRACK), None);
+    assert_eq!(setting(&applied, annotations::TRACK), None);
     // `kubectl edit` back to the image of a revision that has other annotations.
     let mut back = without(with_image(&second, "i:1"));
-    annotate(&mut back, names::MIN_INTERVAL, "1m");
-    assert_eq!(setting(&world.update(&back, &second), names::TRACK), None);
+    annotate(&mut back, annotations::MIN_INTERVAL, "1m");
+    assert_eq!(setting(&world.update(&back, &second), annotations::TRACK), None);
 }
 
 /// A workload with two revisions that name the same snapshot, and a pending change.
@@ -225,7 +225,7 @@ fn undo_between_images_keeps_the_snapshot() {
         assert_eq!(template(&undone), template(&first), "{of}");
         assert_ne!(seen(&undone), seen(&second), "{of}: the present content counts as seen");
         let mut poked = undone.clone();
-        annotate(&mut poked, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
+        annotate(&mut poked, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
         assert_eq!(volume(&world.review(&kind(of), &poked, Some(&undone)).object, 0), BLUE, "{of}");
         // A change to an image that no revision has is not an undo.
         let other = world.review(&kind(of), &with_image(&second, "i:3"), Some(&second)).object;
@@ -243,15 +243,15 @@ fn undo_restores_config_before_manual_roll() {
         let second = poke(&mut world, &first, 1);
         world.revisions.push(replica_set(&second));
         let mut changed = with_image(&second, "i:2");
-        changed["metadata"]["annotations"].as_object_mut().unwrap().remove(names::ROLL);
+        changed["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::ROLL);
         if let Some(value) = by_hand {
-            annotate(&mut changed, names::ROLL, value);
+            annotate(&mut changed, annotations::ROLL, value);
         }
         let third = world.update(&changed, &second);
         world.set("demo", json!({"color": "red"}));
         let undone = world.update(&undo_of_deployment(&third, &second), &third);
         assert_eq!(template(&undone), template(&second), "{by_hand:?}");
-        assert_eq!(setting(&undone, names::ROLL), by_hand);
+        assert_eq!(setting(&undone, annotations::ROLL), by_hand);
     }
 }
 
@@ -275,16 +275,16 @@ fn template_of_another_workload_is_no_undo() {
 fn undo_of_deployment_with_older_roll_stays() {
     let mut world = world("blue");
     let mut object = deployment(&["demo"]);
-    annotate(&mut object, names::ROLL, "by-hand-1");
+    annotate(&mut object, annotations::ROLL, "by-hand-1");
     let first = world.create(&object);
     world.revisions.push(replica_set(&first));
     let mut changed = with_image(&first, "i:2");
-    annotate(&mut changed, names::ROLL, "by-hand-2");
+    annotate(&mut changed, annotations::ROLL, "by-hand-2");
     let second = world.update(&changed, &first);
     world.set("demo", json!({"color": "green"}));
     let undone = world.update(&undo_of_deployment(&second, &first), &second);
     assert_eq!(template(&undone), template(&first), "the older value of `roll` causes no roll");
-    assert_eq!(setting(&undone, names::ROLL), Some("by-hand-2"));
+    assert_eq!(setting(&undone, annotations::ROLL), Some("by-hand-2"));
 }
 
 /// The revisions of a workload are read only if they may change the decision.
@@ -295,7 +295,7 @@ fn reads_revisions_only_if_needed() {
     settled.set("demo", json!({"color": "blue"}));
     let poked = |object: &Value| {
         let mut new = object.clone();
-        annotate(&mut new, names::ROLL, "auto-2026-01-02T03:04:05.678Z");
+        annotate(&mut new, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
         new
     };
     for (what, world, new, reads) in [

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use confrev::{
-    names,
+    annotations,
     resolve::{Health, Member, RollOrder, Spread, SpreadPolicy, Standing, Verdict},
     snapshot::Digest,
 };
@@ -18,7 +18,7 @@ use super::{
 fn set(world: &mut World, color: &str, waves: &str) {
     world.set("demo", json!({"color": color}));
     let object = world.objects.get_mut(&configmap("demo")).unwrap();
-    object["metadata"]["annotations"] = json!({names::WAVES: waves});
+    object["metadata"]["annotations"] = json!({annotations::WAVES: waves});
 }
 
 /// A workload at blue, whose source has changed to green.
@@ -31,7 +31,7 @@ fn pending(waves: &str) -> (World, Value) {
 }
 
 fn moved(object: &Value) -> Value {
-    annotation(&object["metadata"], names::MOVED)
+    annotation(&object["metadata"], annotations::MOVED)
 }
 
 /// With settings that cannot be followed, nothing moves.
@@ -42,7 +42,7 @@ fn sync_moves_no_workload_of_source_with_waves() {
         let admitted = world.admit(&deployment(&["demo"]), Some(&stored));
         assert_eq!(admitted.object["spec"], stored["spec"], "{waves}");
         let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
-        assert!(warning.contains(BLUE) && warning.contains(names::WAVES), "{waves}: {warning}");
+        assert!(warning.contains(BLUE) && warning.contains(annotations::WAVES), "{waves}: {warning}");
         let mut deployed = deployment(&["demo"]);
         deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
         let deployed = world.update(&deployed, &stored);
@@ -61,13 +61,13 @@ fn roll_by_controller_records_its_time() {
     let undone = world.update(&undo(&second, &first), &second);
     assert_eq!((volume(&undone, 0), moved(&undone)), (BLUE, at.clone()));
     let mut applied = deployment(&["demo"]);
-    annotate(&mut applied, names::MOVED, "anything");
+    annotate(&mut applied, annotations::MOVED, "anything");
     assert_eq!(moved(&world.update(&applied, &second)), at);
     assert_eq!(moved(&poke(&mut world, &second, 9)), at);
     set(&mut world, "red", "1");
     assert_eq!(moved(&poke(&mut world, &second, 7)), json!({"configmaps": {"demo": "1970-01-01T00:00:07Z"}}));
     let mut asked = second.clone();
-    annotate(&mut asked, names::ROLL, "now");
+    annotate(&mut asked, annotations::ROLL, "now");
     assert_eq!(moved(&world.update(&asked, &second)), Value::Null, "a user moves it");
 }
 
@@ -83,7 +83,7 @@ fn without_waves_no_time_is_recorded() {
 /// One pass over the workloads, whatever their number. The shortest of several runs counts, since the machine may be busy.
 #[test]
 fn thousands_of_workloads_take_linear_time() {
-    let policy = SpreadPolicy::read(|key| (key == names::WAVES).then_some("1, 10%, 50%"));
+    let policy = SpreadPolicy::read(|key| (key == annotations::WAVES).then_some("1, 10%, 50%"));
     let content = Digest::of_bytes("a");
     let time = |count: usize| {
         let keys: Vec<_> = (0..count).map(|number| format!("web-{number}")).collect();

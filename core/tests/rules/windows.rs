@@ -3,7 +3,7 @@
 use confrev::resolve::{Closed, WindowOf, Windows};
 use jiff::Timestamp;
 
-use confrev::names;
+use confrev::annotations;
 use serde_json::json;
 
 use super::{
@@ -261,11 +261,11 @@ fn change_of_window_rolls_nothing_itself() {
     world.set("demo", json!({"color": "green"}));
     for of_apply in [false, true] {
         let mut new = if of_apply { deployment(&["demo"]) } else { stored.clone() };
-        annotate(&mut new, names::WINDOW, "09:00-17:00");
+        annotate(&mut new, annotations::WINDOW, "09:00-17:00");
         let admitted = world.admit(&new, Some(&stored));
         assert_eq!(volume(&admitted.object, 0), BLUE, "by an apply: {of_apply}");
         let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
-        assert!(warning.contains(names::WINDOW), "{warning}");
+        assert!(warning.contains(annotations::WINDOW), "{warning}");
         assert_eq!(volume(&poke(&mut world, &admitted.object, 5), 0), GREEN, "by an apply: {of_apply}");
         new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
         let deployed = world.update(&new, &stored);

@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use super::parts::Part;
 use crate::{
+    annotations,
     cli::{
         inventory::{Inventory, LiveSource, OptedIn, Snapshot, SourceKey, has_config, label, sort, text},
         target::Target,
     },
     kinds::WorkloadKind,
-    names,
     snapshot::{ObjectName, Rotated, SourceKind},
 };
 
@@ -146,7 +146,9 @@ impl Store {
         match part {
             Part::Workloads(_) | Part::Snapshots(_) | Part::Rollouts => true,
             // Those from before the opt-in have no label.
-            Part::Revisions(_) | Part::Pods => label(object, names::REVISION).is_some() || objects.is_some(),
+            Part::Revisions(_) | Part::Pods => {
+                label(object, annotations::REVISION).is_some() || objects.is_some()
+            }
             Part::Sources(kind) => {
                 let name = ObjectName::new(*kind, text(object, "/metadata/name"));
                 self.sources.contains_key(&(namespace.to_owned(), name))

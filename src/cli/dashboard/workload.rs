@@ -12,6 +12,7 @@ use super::{
     settings::Settings,
 };
 use crate::{
+    annotations,
     cli::{
         failure::Failure,
         history::History,
@@ -20,7 +21,6 @@ use crate::{
         target::Target,
         tree,
     },
-    names,
     snapshot::ObjectName,
     template::SourceMap,
 };
@@ -46,7 +46,7 @@ pub(super) async fn page<'p>(
     revisions.sort_by_key(|revision| std::cmp::Reverse(revision_number(revision).unwrap_or_default()));
     // The first that is older than the present one.
     let is_present =
-        |revision: &Value| label(revision, names::REVISION).unwrap_or_default() == workload.revision();
+        |revision: &Value| label(revision, annotations::REVISION).unwrap_or_default() == workload.revision();
     let previous = revisions.iter().position(|revision| is_present(revision)).map(|at| at + 1);
     let mut past = 0;
     let mut shown = Vec::new();
@@ -65,7 +65,7 @@ pub(super) async fn page<'p>(
         shown.push(html! {
             article.revision {
                 h3 { (revision_title(revision)) @if let Some(role) = role { " " span.role { (role) } } }
-                p.quiet { code { (text(revision, "/metadata/name")) } @if let Some(config) = label(revision, names::REVISION) { " config " code { (config) } } }
+                p.quiet { code { (text(revision, "/metadata/name")) } @if let Some(config) = label(revision, annotations::REVISION) { " config " code { (config) } } }
                 (health(&pods))
                 h4 { "Snapshots" }
                 (snapshots(workload, view, revision, links))

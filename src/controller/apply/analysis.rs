@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::{
+    annotations,
     cluster::{Api, ApiError, Created, Owner},
     controller::{
         action::{Analysed, Outcome},
         name::Name,
     },
-    names,
     resolve::{Analysis, AnalysisRun, RunState, run_arguments, run_of_template},
     snapshot::{Digest, source_label},
 };
@@ -74,8 +74,8 @@ async fn state<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<(RunState, boo
 
 fn object_of(wanted: &WantedRun<'_>, spec: &Value, mut labels: Value) -> Value {
     let object = &wanted.source.object;
-    labels[names::MANAGED_BY] = json!(names::MANAGER);
-    labels[names::SOURCE] = json!(source_label(&object.name));
+    labels[annotations::MANAGED_BY] = json!(annotations::MANAGER);
+    labels[annotations::SOURCE] = json!(source_label(&object.name));
     json!({
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "AnalysisRun",
@@ -84,8 +84,8 @@ fn object_of(wanted: &WantedRun<'_>, spec: &Value, mut labels: Value) -> Value {
             "namespace": *wanted.source.namespace,
             "labels": labels,
             "annotations": {
-                names::SOURCE_NAME: *object.name,
-                names::DIGEST: wanted.digest.to_string(),
+                annotations::SOURCE_NAME: *object.name,
+                annotations::DIGEST: wanted.digest.to_string(),
             },
             // With the source, its runs are deleted.
             "ownerReferences": [Owner::new("v1", object.kind.as_str(), object.name.clone(), wanted.uid)],

@@ -12,7 +12,7 @@ use crate::{
         queue::{ObjectStep, Task},
         reconcile::state::State,
         reconcile::{
-            messages::{self, Loss},
+            event_texts::{self, Loss},
             rolls::Rolling,
         },
     },
@@ -190,7 +190,7 @@ impl State {
             self.rolls.clear_pending(key);
             self.apply_workload(key, Some(record.clone()), now);
         }
-        let events = messages::roll(&self.index, key, before, record, now);
+        let events = event_texts::roll(&self.index, key, before, record, now);
         self.report(events, now);
         // If the roll took effect, a source that changed again at that moment requires another roll.
         if in_vain && self.index.is_pending(key) {
@@ -252,7 +252,7 @@ impl State {
         if let (Task::Roll(key), ApiError::Refused { code, message, .. }, false) =
             (task, error, error.may_pass())
         {
-            let events = messages::refusal(&self.index, key, *code, message, now);
+            let events = event_texts::refusal(&self.index, key, *code, message, now);
             self.report(events, now);
         }
         match error {

@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 use jiff::Timestamp;
 
 use crate::{
+    annotations,
     cluster::{Owner, Version, WorkloadKey},
     compact::CompactSet,
-    names,
     resolve::{Observed, Present, Refusal, SpreadPolicy, Use, parse_keep},
     snapshot::Digest,
     uid::Uid,
@@ -111,7 +111,7 @@ pub(crate) struct Gates {
 impl Gates {
     fn of(observed: &Observed) -> Option<Box<Self>> {
         let text = |key: &str| observed.annotation(key).map(String::into_boxed_str);
-        let gates = Self { window: text(names::WINDOW), set: text(names::SET) };
+        let gates = Self { window: text(annotations::WINDOW), set: text(annotations::SET) };
         (gates.window.is_some() || gates.set.is_some()).then(|| Box::new(gates))
     }
 }
@@ -119,7 +119,7 @@ impl Gates {
 impl SourceRecord {
     /// The record of a source that was read.
     pub(crate) fn of(observed: &Observed) -> Self {
-        let keep = observed.annotation(names::KEEP);
+        let keep = observed.annotation(annotations::KEEP);
         let spread = observed.spread_policy();
         let keep = parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default();
         Self {
@@ -127,7 +127,7 @@ impl SourceRecord {
             resource_version: observed.resource_version.clone(),
             present: observed.into(),
             always: observed.enabled() == Some("true"),
-            revoked: observed.annotation(names::REVOKED).map(Box::from),
+            revoked: observed.annotation(annotations::REVOKED).map(Box::from),
             gates: Gates::of(observed),
             // A refused content needs its snapshot, which has the mark.
             keep: keep.max(usize::from(spread.reverts)),

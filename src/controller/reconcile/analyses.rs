@@ -8,8 +8,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    event_texts,
     held::{BAKE, spread},
-    messages,
     reconciled::Reconciled,
     state::State,
 };
@@ -164,7 +164,7 @@ impl State {
         }
         // What was derived before is outdated.
         self.held_workloads.source_changed(&self.index, source);
-        let event = messages::analysed(&self.index, source, &run, wave, (before.as_ref(), is_new), now);
+        let event = event_texts::analysed(&self.index, source, &run, wave, (before.as_ref(), is_new), now);
         self.report(event, now);
     }
 

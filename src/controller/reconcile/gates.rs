@@ -8,8 +8,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    event_texts::{invalid_on_source, invalid_on_workload},
     held::TURN,
-    messages::{invalid_on_source, invalid_on_workload},
 };
 use crate::{
     cluster::{Event, WorkloadKey},
@@ -89,7 +89,7 @@ pub(crate) fn postponed(
     content: &Observed,
     now: Timestamp,
 ) -> Option<String> {
-    let window = content.annotation(crate::names::WINDOW);
+    let window = content.annotation(crate::annotations::WINDOW);
     let of_source = window.as_deref().map(|window| (WindowOf::Source(source.object.clone()), window));
     Closed::of(of_workload(index, key, record).chain(of_source), now).map(|closed| closed.to_string())
 }

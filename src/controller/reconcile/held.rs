@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::messages;
+use super::event_texts;
 use crate::{
     cluster::{Event, WorkloadKey},
     controller::{
@@ -154,7 +154,7 @@ impl HeldWorkloads {
             match wait {
                 Wait::Bad(proof) if self.set_reported(index, &source, &proof, now) => new.push(source),
                 Wait::Invalid(why) => {
-                    events.extend(messages::invalid_on_source(index, &source, &why, now));
+                    events.extend(event_texts::invalid_on_source(index, &source, &why, now));
                 }
                 Wait::Bake(end) => until = until.max(end.min(now + BAKE)),
                 Wait::Bad(_)
@@ -189,7 +189,7 @@ impl HeldWorkloads {
         let Some(spread) = spread(index, source, known, is_rolling, now) else { return Ok(None) };
         let Some(wait) = spread.wait(has_failed, place) else {
             let begun = spread.progress().filter(|progress| progress.begins);
-            return Ok(begun.and_then(|progress| messages::wave_begins(index, source, progress, now)));
+            return Ok(begun.and_then(|progress| event_texts::wave_begins(index, source, progress, now)));
         };
         self.recent.insert(scope, Recent { spread, content: known.present.digests.clone(), at: now });
         Err(wait)
@@ -216,7 +216,7 @@ impl HeldWorkloads {
     /// Ends the reported hold of a source, if there is one: an Event on the source.
     fn end_report(&mut self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
         let ReportedHold { digest, proof, since } = self.reported.remove(source)?;
-        let event = messages::released(index, source, &digest, &proof.workload, now)?;
+        let event = event_texts::released(index, source, &digest, &proof.workload, now)?;
         Some(Event { same: since.to_string(), ..event })
     }
 
@@ -273,7 +273,7 @@ impl HeldWorkloads {
         let current = index.existing_source(source)?.present.digests.current();
         let report = self.reported.get(source).filter(|report| report.digest == current)?;
         let held = index.workloads_using(source).filter(|(key, _)| self.held.contains_key(*key)).count();
-        let event = messages::held(index, source, &report.proof, held, now)?;
+        let event = event_texts::held(index, source, &report.proof, held, now)?;
         Some(Event { same: report.since.to_string(), ..event })
     }
 }
@@ -309,7 +309,7 @@ pub(crate) fn objection(
         return Some(format!("{} was refused ({})", snapshot.object.name, refusal.reason));
     }
     let spread = spread(index, source, content, |_, _| false, now)?;
-    Some(messages::proof(index, source, &content.present.digests.current(), spread.bad()?))
+    Some(event_texts::proof(index, source, &content.present.digests.current(), spread.bad()?))
 }
 
 /// How far a content of a source has spread; `None` if nothing limits that.

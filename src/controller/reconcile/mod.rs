@@ -5,11 +5,11 @@
 pub(crate) mod analyses;
 pub(crate) mod bound;
 pub(crate) mod enqueue;
+pub(crate) mod event_texts;
 pub(crate) mod events;
 pub(crate) mod gates;
 pub(crate) mod gauges;
 pub(crate) mod held;
-pub(crate) mod messages;
 pub(crate) mod missing_snapshots;
 pub(crate) mod object;
 pub(crate) mod owners;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{held::standing, messages, reconciled::Reconciled, state::State};
+use super::{event_texts, held::standing, reconciled::Reconciled, state::State};
 use crate::{
     cluster::WorkloadKey,
     controller::{
@@ -202,7 +202,7 @@ impl State {
     /// mark.
     pub(in crate::controller) fn refusal_was_set(&mut self, set: RefusedSet, now: Timestamp) {
         let RefusedSet { snapshot, before, after, refusal } = set;
-        let event = messages::refused(&self.index, &snapshot, refusal.as_deref(), now);
+        let event = event_texts::refused(&self.index, &snapshot, refusal.as_deref(), now);
         self.report(event, now);
         // What a watch has reported since is newer than the answer: the write required the version before it.
         let known = self.index.snapshot(&snapshot).filter(|known| known.version() == before);

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{events::Topic, messages, reconciled::Reconciled};
+use super::{event_texts, events::Topic, reconciled::Reconciled};
 use crate::{
     cluster::{Event, WorkloadKey},
     controller::{
@@ -54,7 +54,7 @@ impl State {
                 Some(Topic::Unreadable(object)) => {
                     let skipped = self.index.skipped(&object);
                     let event =
-                        skipped.map(|skipped| messages::unreadable(&self.index, &object, skipped, now));
+                        skipped.map(|skipped| event_texts::unreadable(&self.index, &object, skipped, now));
                     event.filter(|event| self.events.is_new(event, now))
                 }
                 None => None,
@@ -84,7 +84,7 @@ impl State {
 
     /// Reports the sources that a workload refers to and that are still missing.
     pub(super) fn report_missing_sources(&mut self, key: &WorkloadKey, now: Timestamp) {
-        self.report(messages::missing_sources(&self.index, key, now), now);
+        self.report(event_texts::missing_sources(&self.index, key, now), now);
     }
 
     /// Records and reports that an object cannot be read.

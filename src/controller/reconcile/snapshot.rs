@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    messages::{self, Loss},
+    event_texts::{self, Loss},
     missing_snapshots::Conclusion,
     owners::{self, WantedOwners},
     reconciled::Reconciled,
@@ -205,7 +205,7 @@ impl State {
 
     /// Reports a referenced snapshot that was missing, and was recreated or is lost.
     pub(in crate::controller) fn report_loss(&mut self, snapshot: &Name, loss: Loss, now: Timestamp) {
-        let events = messages::loss(&self.index, snapshot, loss, now);
+        let events = event_texts::loss(&self.index, snapshot, loss, now);
         self.report(events, now);
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
+    event_texts,
     gates::{self, Shut},
     held::{Held, Turn},
-    messages,
     reconciled::Reconciled,
     rolls::Rolling,
 };
@@ -38,9 +38,9 @@ impl State {
         if old.uid != record.uid {
             return;
         }
-        let mut pins = messages::unpins(&self.index, key, old, record, now);
-        pins.extend(messages::pins(&self.index, key, old, record, now));
-        pins.extend(messages::holds(&self.index, key, old, record, now));
+        let mut pins = event_texts::unpins(&self.index, key, old, record, now);
+        pins.extend(event_texts::pins(&self.index, key, old, record, now));
+        pins.extend(event_texts::holds(&self.index, key, old, record, now));
         // A roll whose answer was lost shows only in its time. Any pending change is newer than that roll.
         if record.last_roll > old.last_roll {
             self.rolls.clear_pending(key);

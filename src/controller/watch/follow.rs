@@ -366,9 +366,9 @@ mod tests {
 
     use super::*;
     use crate::{
+        annotations,
         controller::{Config, NamespacesSubject, PartialObject},
         kinds::Kinds,
-        names,
         telemetry::{Metrics, Readiness},
     };
 
@@ -418,7 +418,7 @@ mod tests {
                 let nothing = stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
                 StreamBody::new(nothing).boxed_unsync()
             } else {
-                let labels = json!({names::ENABLED: "true"});
+                let labels = json!({annotations::ENABLED: "true"});
                 let items = [json!({"metadata": {"name": "ns", "resourceVersion": "1", "labels": labels}})];
                 let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
                 Full::from(list.to_string()).map_err(|never: Infallible| match never {}).boxed_unsync()

@@ -23,9 +23,9 @@ use super::{
     shared::{Shared, SyncPoint},
 };
 use crate::{
+    annotations,
     cluster::{KubeApi, Listed, path},
     kinds::{REVISION_KINDS, WorkloadKind},
-    names,
     snapshot::SourceKind,
 };
 
@@ -34,17 +34,19 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
     let mut tasks = JoinSet::new();
     let kinds = Arc::clone(&shared.reader().kinds);
     for (index, kind) in kinds.iter().enumerate() {
-        let of = everywhere(&kind.api_version(), &kind.plural, &format!("{}=true", names::ENABLED), false);
+        let of =
+            everywhere(&kind.api_version(), &kind.plural, &format!("{}=true", annotations::ENABLED), false);
         tasks.spawn(follow(api.clone(), of, WorkloadsSubject(index), shared.clone(), shared.sync_point()));
     }
     for (index, kind) in REVISION_KINDS.iter().enumerate() {
-        let of = everywhere(&kind.api_version(), kind.plural, names::REVISION, false);
+        let of = everywhere(&kind.api_version(), kind.plural, annotations::REVISION, false);
         tasks.spawn(follow(api.clone(), of, RevisionsSubject(index), shared.clone(), shared.sync_point()));
     }
     let source_kinds = shared.lock().config.source_kinds();
     for &kind in source_kinds {
-        let snapshots = format!("{}={},{}", names::MANAGED_BY, names::MANAGER, names::SOURCE);
-        let labelled = format!("{} in (true,bind)", names::ENABLED);
+        let snapshots =
+            format!("{}={},{}", annotations::MANAGED_BY, annotations::MANAGER, annotations::SOURCE);
+        let labelled = format!("{} in (true,bind)", annotations::ENABLED);
         // If only some namespaces are served, nothing else may be readable.
         let namespaces: Vec<_> = shared.served().listed().map(Arc::<str>::from).collect();
         for namespace in &namespaces {
@@ -98,7 +100,7 @@ async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
         // The namespace comes from an object in it.
         let collection = path::collection("v1", namespace, kind.plural()).ok()?;
         // Snapshots never change.
-        let selector = format!("!{}", names::SOURCE);
+        let selector = format!("!{}", annotations::SOURCE);
         let of = Listed { collection, selector, metadata_only: true };
         Some((of, UsedSourcesSubject(kind, Arc::clone(namespace))))
     };

@@ -8,6 +8,7 @@ use serde::de::DeserializeSeed as _;
 
 use super::object::{FromText, PartialObject, RawObject};
 use crate::{
+    annotations,
     cluster::{Owner, Version, WorkloadKey},
     compact::CompactSet,
     controller::{
@@ -24,7 +25,6 @@ use crate::{
     },
     json::At,
     kinds::REVISION_KINDS,
-    names,
     resolve::{Health, Record, Referrer, Refusal, SpreadPolicy, Use, Workload},
     snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
@@ -220,7 +220,7 @@ impl Subject for RevisionsSubject {
 /// The snapshots that a revision's template refers to, and how many sources it lists.
 fn snapshots_used(template: &Template<'_>) -> (Vec<Use>, usize) {
     let sources: SourceMap<String> =
-        template.annotation(names::SOURCES).and_then(SourceMap::parse).unwrap_or_default();
+        template.annotation(annotations::SOURCES).and_then(SourceMap::parse).unwrap_or_default();
     let used: BTreeSet<_> = template
         .references()
         .iter()
@@ -279,8 +279,8 @@ fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
     Some(SnapshotRecord {
         uid: meta.uid.as_deref()?.into(),
         resource_version: meta.resource_version.clone()?,
-        source: annotations.get(names::SOURCE_NAME)?.as_str().into(),
-        digest: annotations.get(names::DIGEST)?.parse().ok()?,
+        source: annotations.get(annotations::SOURCE_NAME)?.as_str().into(),
+        digest: annotations.get(annotations::DIGEST)?.parse().ok()?,
         created: meta.creation_timestamp.as_ref()?.0,
         owners: owners(meta),
         refused: Refusal::read(|key| annotations.get(key).map(String::as_str)).map(Box::new),
@@ -319,7 +319,7 @@ impl Subject for LabelledSubject {
     }
 
     fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Reading {
-        let bound = label(&object.metadata, names::ENABLED) == Some("bind");
+        let bound = label(&object.metadata, annotations::ENABLED) == Some("bind");
         (source_meta(&object.metadata).always, bound.then(|| bound_record(&object.metadata)))
     }
 
@@ -434,7 +434,7 @@ impl Subject for ReferringSubject {
 fn source_meta(meta: &ObjectMeta) -> SourceMeta {
     SourceMeta {
         resource_version: meta.resource_version.clone().unwrap_or_default(),
-        always: label(meta, names::ENABLED) == Some("true"),
+        always: label(meta, annotations::ENABLED) == Some("true"),
     }
 }
 
@@ -451,13 +451,13 @@ impl Subject for NamespacesSubject {
     fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Reading {
         let annotations = object.metadata.annotations.as_ref();
         let annotation = |key: &str| annotations.and_then(|annotations| annotations.get(key));
-        let group = label(&object.metadata, names::GROUP).filter(|group| !group.is_empty());
+        let group = label(&object.metadata, annotations::GROUP).filter(|group| !group.is_empty());
         let settings = NamespaceSettings {
-            window: annotation(names::WINDOW).map(|window| window.as_str().into()),
+            window: annotation(annotations::WINDOW).map(|window| window.as_str().into()),
             group: group.map(Arc::from),
-            order: annotation(names::ORDER).and_then(|order| order.parse().ok()),
+            order: annotation(annotations::ORDER).and_then(|order| order.parse().ok()),
         };
-        (label(&object.metadata, names::ENABLED) == Some("true"), settings)
+        (label(&object.metadata, annotations::ENABLED) == Some("true"), settings)
     }
 
     fn apply(&self, state: &mut State, key: &Arc<str>, (enabled, settings): Self::Reading, now: Timestamp) {

@@ -91,9 +91,9 @@ fn taken(world: &World, kind: &WorkloadKind, document: &Document) -> Result<usiz
     dry_run(world, kind, &object)?;
     // Compare with the workload that has the annotation `secrets` and is not opted in: only confrev makes a difference.
     let mut plain = opted_in(&object, true);
-    plain["metadata"]["labels"][confrev::names::ENABLED] = json!("false");
+    plain["metadata"]["labels"][confrev::annotations::ENABLED] = json!("false");
     let mut plain = dry_run(world, kind, &plain)?;
-    plain["metadata"]["labels"][confrev::names::ENABLED] = json!("true");
+    plain["metadata"]["labels"][confrev::annotations::ENABLED] = json!("true");
     let admitted = dry_run(world, kind, &opted_in(&object, true)).unwrap_or_else(|e| panic!("{origin}: {e}"));
 
     let at = kind.template_pointer();

@@ -6,12 +6,12 @@ mod counter;
 use std::sync::Arc;
 
 use confrev::{
+    annotations,
     controller::{
         Action, Config, Outcome, RevisionsSubject, SnapshotsSubject, State, Subject, UsedSourcesSubject,
         WorkloadsSubject, take,
     },
     kinds::{Kinds, REVISION_KINDS},
-    names,
     resolve::Observed,
     snapshot::SourceKind,
 };
@@ -62,8 +62,8 @@ fn template(number: usize) -> Value {
     let sources = json!({"configmaps": {source(number): snapshot_name(number)}});
     json!({
         "metadata": {
-            "labels": {(names::REVISION): "1a2b3c4d5e"},
-            "annotations": {(names::SOURCES): sources.to_string()},
+            "labels": {(annotations::REVISION): "1a2b3c4d5e"},
+            "annotations": {(annotations::SOURCES): sources.to_string()},
         },
         "spec": {"containers": [{
             "name": "app",
@@ -83,8 +83,8 @@ fn workload(number: usize) -> Value {
             "namespace": "production",
             "uid": uid("workload", number),
             "resourceVersion": (2_000_000 + number).to_string(),
-            "labels": {(names::ENABLED): "true"},
-            "annotations": {(names::SEEN): seen.to_string()},
+            "labels": {(annotations::ENABLED): "true"},
+            "annotations": {(annotations::SEEN): seen.to_string()},
         },
         "spec": {"template": template(number)},
     })
@@ -127,8 +127,8 @@ fn snapshot(number: usize) -> Value {
             "resourceVersion": (4_000_000 + number).to_string(),
             "creationTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {
-                (names::SOURCE_NAME): source(number),
-                (names::DIGEST): observed(number).digest().to_string(),
+                (annotations::SOURCE_NAME): source(number),
+                (annotations::DIGEST): observed(number).digest().to_string(),
             },
             "ownerReferences": owners,
         },

@@ -6,7 +6,7 @@ use std::{
 };
 
 use confrev::{
-    names,
+    annotations,
     snapshot::{Object, SourceKind},
 };
 use serde_json::{Value, json};
@@ -30,13 +30,13 @@ struct Users {
 impl Play<'_> {
     /// The snapshots to which workloads may go back. Their source keeps them.
     fn previous_of(&self, source: &Key) -> BTreeSet<String> {
-        let reverts = |source: Arc<Value>| annotation(&source, names::ON_FAILURE) == Some("revert");
+        let reverts = |source: Arc<Value>| annotation(&source, annotations::ON_FAILURE) == Some("revert");
         if !self.model.get(source).is_some_and(reverts) {
             return BTreeSet::new();
         }
         let store = self.model.store();
         let of = |object: &Arc<Value>| {
-            let previous: Value = serde_json::from_str(annotation(object, names::PREVIOUS)?).ok()?;
+            let previous: Value = serde_json::from_str(annotation(object, annotations::PREVIOUS)?).ok()?;
             previous["configmaps"][&source.name].as_str().map(str::to_owned)
         };
         store
@@ -60,7 +60,7 @@ impl Play<'_> {
             if is_snapshot(&object) {
                 self.check_content(&key, &object);
                 self.check_owners(&key, &object, &uses, &mut kept);
-            } else if label(&object, names::ENABLED) == Some("bind") {
+            } else if label(&object, annotations::ENABLED) == Some("bind") {
                 self.check_bound(&key, &object, &uses);
             } else if !owners(&object).is_empty() {
                 self.model.broken("contained", format!("{key} has owners, but belongs to the user"));
@@ -68,7 +68,7 @@ impl Play<'_> {
         }
         for (source, count) in kept {
             let keep = self.model.get(&source).and_then(|source| {
-                annotation(&source, names::KEEP).map(|keep| keep.parse::<usize>().unwrap())
+                annotation(&source, annotations::KEEP).map(|keep| keep.parse::<usize>().unwrap())
             });
             if count > keep.unwrap_or(1) + self.previous_of(&source).len() {
                 self.model.broken("no-leak", format!("{source} keeps {count} snapshots"));
@@ -85,7 +85,7 @@ impl Play<'_> {
         let store = self.model.store();
         let mut users: BTreeMap<Key, Users> = BTreeMap::new();
         for (key, object) in store.iter() {
-            let is_in = key.kind.is_workload() && label(object, names::ENABLED) == Some("true");
+            let is_in = key.kind.is_workload() && label(object, annotations::ENABLED) == Some("true");
             if !is_in && !key.kind.is_revision() {
                 continue;
             }
@@ -118,7 +118,7 @@ impl Play<'_> {
         if key.kind == Kind::ConfigMap {
             let text = object.to_string();
             let digest = Object::parse(text.as_bytes()).unwrap().digest(SourceKind::ConfigMap).unwrap();
-            let stated = annotation(object, names::DIGEST).unwrap_or_default();
+            let stated = annotation(object, annotations::DIGEST).unwrap_or_default();
             if stated != format!("sha256:{}", digest.hex(64)) {
                 self.model.broken("frozen", format!("{key} states {stated}, but holds {digest:?}"));
             }
@@ -127,7 +127,8 @@ impl Play<'_> {
 
     /// A snapshot is owned by all its users, by its source while the source keeps it, and by nothing else.
     fn check_owners(&self, key: &Key, object: &Value, uses: &Users, kept: &mut BTreeMap<Key, usize>) {
-        let source = Key::new(key.kind, &key.namespace, annotation(object, names::SOURCE_NAME).unwrap());
+        let source =
+            Key::new(key.kind, &key.namespace, annotation(object, annotations::SOURCE_NAME).unwrap());
         let source_uid = self.model.get(&source).map(|source| source["metadata"]["uid"].clone());
         let mut present: BTreeSet<_> = owners(object).into_iter().collect();
         let is_kept = source_uid.is_some_and(|uid| present.remove(uid.as_str().unwrap()));
@@ -188,10 +189,10 @@ impl Play<'_> {
                 metadata.remove("ownerReferences");
                 if let Some(notes) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
                     notes.remove(crate::cluster::REVISION);
-                    notes.remove(names::ROLL);
+                    notes.remove(annotations::ROLL);
                     // Which workload of a limited source rolls first, and so takes the content that fails, is not promised.
-                    notes.remove(names::UNHEALTHY);
-                    notes.remove(names::PREVIOUS);
+                    notes.remove(annotations::UNHEALTHY);
+                    notes.remove(annotations::PREVIOUS);
                 }
                 object.as_object_mut().unwrap().remove("status");
             }
@@ -205,8 +206,8 @@ impl Play<'_> {
         let without_pokes = |state: &State| {
             let mut state = state.clone();
             for object in state.values_mut() {
-                if object["metadata"]["annotations"][names::ROLL] == "auto" {
-                    object["metadata"]["annotations"].as_object_mut().unwrap().remove(names::ROLL);
+                if object["metadata"]["annotations"][annotations::ROLL] == "auto" {
+                    object["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::ROLL);
                 }
             }
             state
@@ -277,12 +278,16 @@ fn plain(object: &mut Value, kind: Kind, by_uid: &BTreeMap<String, String>) {
     notes.remove(LAST_APPLIED);
     if kind.is_revision() {
         // A copy of the workload's annotations at the last observation by its controller.
-        notes.retain(|note, _| !note.starts_with(names::PREFIX));
-    } else if notes.get(names::ROLL).and_then(Value::as_str).is_some_and(|roll| roll.starts_with("auto-")) {
-        notes.insert(names::ROLL.to_owned(), json!("auto"));
+        notes.retain(|note, _| !note.starts_with(annotations::PREFIX));
+    } else if notes
+        .get(annotations::ROLL)
+        .and_then(Value::as_str)
+        .is_some_and(|roll| roll.starts_with("auto-"))
+    {
+        notes.insert(annotations::ROLL.to_owned(), json!("auto"));
     }
     // Its times depend on when the faults end. Which sources it names does not.
-    if let Some(moved) = notes.get_mut(names::MOVED) {
+    if let Some(moved) = notes.get_mut(annotations::MOVED) {
         let times: Value =
             moved.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let sources = |of: &Value| of.as_object().map(|of| of.keys().cloned().collect::<Vec<_>>());

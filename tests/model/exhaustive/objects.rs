@@ -1,6 +1,6 @@
 //! The objects of scenarios, as in a user's files.
 
-use confrev::names;
+use confrev::annotations;
 use serde_json::{Value, json};
 
 use crate::store::{Key, Kind, set_meta};
@@ -28,7 +28,7 @@ impl File {
         let key = Key::new(kind, NAMESPACE, name);
         let mut json = json!({"spec": {}});
         *kind.template_mut(&mut json) = pod(uses);
-        Self::new(key, json).label(names::ENABLED, Some("true"))
+        Self::new(key, json).label(annotations::ENABLED, Some("true"))
     }
 
     /// An opted-in Deployment.
@@ -40,7 +40,7 @@ impl File {
     pub(crate) fn rollout_of(name: &str, deployment: &str) -> Self {
         let reference = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": deployment});
         let json = json!({"spec": {"workloadRef": reference}});
-        Self::new(Key::new(Kind::Rollout, NAMESPACE, name), json).label(names::ENABLED, Some("true"))
+        Self::new(Key::new(Kind::Rollout, NAMESPACE, name), json).label(annotations::ENABLED, Some("true"))
     }
 
     /// A ConfigMap, or a Secret as `secret/NAME`, with this content under the key `v`.
@@ -78,7 +78,7 @@ impl File {
 
     /// Removes the label that opts in.
     pub(crate) fn unlabelled(self) -> Self {
-        self.label(names::ENABLED, None)
+        self.label(annotations::ENABLED, None)
     }
 
     pub(crate) fn image(mut self, image: u8) -> Self {

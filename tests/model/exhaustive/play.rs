@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use confrev::names;
+use confrev::annotations;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ impl<'p> Play<'p> {
         object["metadata"]["labels"] = json!({});
         object["metadata"]["annotations"] = json!({});
         for (note, value) in notes {
-            let is_label = [names::ENABLED, names::GROUP].contains(note);
+            let is_label = [annotations::ENABLED, annotations::GROUP].contains(note);
             let field = if is_label { "labels" } else { "annotations" };
             set_meta(&mut object, field, note, Some(value));
         }
@@ -263,7 +263,7 @@ impl<'p> Play<'p> {
         let all = store.of_kind(source.kind).filter(|(key, object)| {
             key.namespace == source.namespace
                 && crate::store::is_snapshot(object)
-                && annotation(object, names::SOURCE_NAME) == Some(&source.name)
+                && annotation(object, annotations::SOURCE_NAME) == Some(&source.name)
         });
         all.map(|(key, _)| key.name.clone()).collect()
     }
@@ -282,7 +282,7 @@ impl<'p> Play<'p> {
     /// Deletes an object in the background. The webhook sees the deletion of an object that is bound itself.
     pub(crate) fn delete(&self, key: &Key) {
         let live = self.model.get(key);
-        if let Some(live) = live.filter(|live| label(live, names::ENABLED) == Some("bind")) {
+        if let Some(live) = live.filter(|live| label(live, annotations::ENABLED) == Some("bind")) {
             let path = if key.kind == Kind::Secret { "/mutate/secrets" } else { "/mutate/configmaps" };
             self.model.review(path, key, &Value::Null, Some(&live), false);
         }

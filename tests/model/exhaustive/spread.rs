@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use confrev::{names, resolve::auto_roll_time, snapshot::SourceKind};
+use confrev::{annotations, resolve::auto_roll_time, snapshot::SourceKind};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -57,13 +57,15 @@ impl Cluster {
     /// The same for one source, to whose snapshot `to` the workload moves.
     fn violation(&self, key: &Key, new: &Value, source: &str, to: &str) -> Option<String> {
         let of = self.0.get(&Key::configmap(&key.namespace, source))?;
-        let waves = annotation(of, names::WAVES)?;
+        let waves = annotation(of, annotations::WAVES)?;
         let snapshot = self.0.get(&Key::configmap(&key.namespace, to))?;
         // A workload that goes back may do so at any time.
         if snapshot["data"] != of["data"] {
             return None;
         }
-        if annotation(snapshot, names::REFUSED).is_some() && annotation(of, names::RETRIED).is_none() {
+        if annotation(snapshot, annotations::REFUSED).is_some()
+            && annotation(of, annotations::RETRIED).is_none()
+        {
             return Some(format!("{key} moved to {to}, which is refused"));
         }
         let members = self.members(&key.namespace, source, &of["data"]);
@@ -72,14 +74,14 @@ impl Cluster {
         if of["data"].get("bad").is_some() {
             return Some(format!("{key} moved to {to} after {} failed", moved.len()));
         }
-        let bake = annotation(of, names::BAKE).map_or(SignedDuration::ZERO, seconds);
+        let bake = annotation(of, annotations::BAKE).map_or(SignedDuration::ZERO, seconds);
         let last = moved.iter().filter_map(|member| rolled(member.workload)).max();
         if let Some((last, now)) = last.zip(rolled(new))
             && last + bake > now
         {
             return Some(format!("{key} moved to {to} at {now}, but wave {wave} bakes since {last}"));
         }
-        if annotation(of, names::ANALYSIS).is_some() && !self.is_approved(wave, snapshot) {
+        if annotation(of, annotations::ANALYSIS).is_some() && !self.is_approved(wave, snapshot) {
             return Some(format!("{key} moved to {to} without a successful analysis of wave {wave}"));
         }
         None
@@ -93,7 +95,7 @@ impl Cluster {
             |other: &str| self.0.get(&Key::configmap(other, source)).is_some_and(|of| of["data"] == *content);
         let users = self.0.iter().filter(|(key, object)| {
             key.kind.is_workload()
-                && label(object, names::ENABLED) == Some("true")
+                && label(object, annotations::ENABLED) == Some("true")
                 && is_in(&key.namespace)
                 && has_content(&key.namespace)
         });
@@ -105,17 +107,17 @@ impl Cluster {
     }
 
     fn group(&self, namespace: &str) -> Option<&str> {
-        label(self.0.get(&Key::new(Kind::Namespace, "", namespace))?, names::GROUP)
+        label(self.0.get(&Key::new(Kind::Namespace, "", namespace))?, annotations::GROUP)
     }
 
     /// Whether an AnalysisRun of this wave of the content was successful.
     fn is_approved(&self, wave: usize, snapshot: &Value) -> bool {
-        let digest = annotation(snapshot, names::DIGEST);
+        let digest = annotation(snapshot, annotations::DIGEST);
         let suffix = format!("-{wave}-");
         self.0.iter().any(|(key, run)| {
             key.kind == Kind::AnalysisRun
                 && key.name.contains(&suffix)
-                && annotation(run, names::DIGEST) == digest
+                && annotation(run, annotations::DIGEST) == digest
                 && run["status"]["phase"] == "Successful"
                 && run["spec"]["terminate"] != true
         })
@@ -137,7 +139,7 @@ fn seconds(text: &str) -> SignedDuration {
 
 /// When the controller last rolled a workload.
 fn rolled(workload: &Value) -> Option<Timestamp> {
-    auto_roll_time(annotation(workload, names::ROLL)?)
+    auto_roll_time(annotation(workload, annotations::ROLL)?)
 }
 
 fn image(key: &Key, workload: &Value) -> Value {

@@ -1,6 +1,6 @@
 //! Users and their real tools: kubectl and its plugin. Every write must keep the same promises as in the model.
 
-use confrev::names;
+use confrev::annotations;
 use confrev_controlplane::Output;
 use serde_json::{Value, json};
 
@@ -138,15 +138,15 @@ fn asked_for(stored: &Value, before: &Before<'_>) -> Value {
             *template.pointer_mut(&reference.at).unwrap() = json!(named.name);
         }
     }
-    let sources = annotation(before.template, names::SOURCES);
-    set_meta(template, "annotations", names::SOURCES, sources);
+    let sources = annotation(before.template, annotations::SOURCES);
+    set_meta(template, "annotations", annotations::SOURCES, sources);
     wanted
 }
 
 /// Whether a roll by confrev came first, so that the state that the writer found is unknown.
 fn came_between(old: Option<&Value>, stored: &Value, restored: Option<&str>) -> bool {
     let generation = |object: &Value| object["metadata"]["generation"].as_i64().unwrap_or_default();
-    let roll = |object: &Value| annotation(object, names::ROLL).map(str::to_owned);
+    let roll = |object: &Value| annotation(object, annotations::ROLL).map(str::to_owned);
     let (Some(old), new) = (old, roll(stored)) else { return generation(stored) > 1 };
     let by_confrev = new.as_deref().is_some_and(|roll| roll.starts_with("auto-"));
     generation(stored) > generation(old) + 1 || (by_confrev && new != roll(old) && new.as_deref() != restored)
@@ -156,7 +156,7 @@ fn came_between(old: Option<&Value>, stored: &Value, restored: Option<&str>) -> 
 fn real_manifest(manifest: &Manifest, key: &Key) -> Value {
     let mut object = manifest.to_json(key);
     object["metadata"].as_object_mut().unwrap().remove("namespace");
-    set_meta(&mut object, "annotations", names::MIN_INTERVAL, Some("1s"));
+    set_meta(&mut object, "annotations", annotations::MIN_INTERVAL, Some("1s"));
     let spec = &mut object["spec"];
     let labels = json!({"app": key.name});
     spec["template"]["metadata"]["labels"] = labels.clone();

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use confrev::names;
+use confrev::annotations;
 use confrev_controlplane::{Program, wait_for};
 use serde_json::{Value, json};
 
@@ -58,11 +58,11 @@ impl Real {
                 self.write_source(source, &json!({"data": content(number)}), true);
             }
             Event::Mode { source, mode } => {
-                let labels = json!({names::ENABLED: mode});
+                let labels = json!({annotations::ENABLED: mode});
                 self.write_source(source, &json!({"metadata": {"labels": labels}}), false);
             }
             Event::Keep { source, keep } => {
-                let annotations = json!({names::KEEP: keep.map(|keep| keep.to_string())});
+                let annotations = json!({annotations::KEEP: keep.map(|keep| keep.to_string())});
                 self.write_source(source, &json!({"metadata": {"annotations": annotations}}), false);
             }
             Event::DeleteSource { source } => self.delete(&source_key(source)),
@@ -82,7 +82,14 @@ impl Real {
             Event::Pin { workload, source, nth } => self.pin(workload, source, nth, away),
             Event::Roll { workload, value } => {
                 let intent = Intent { roll: true, ..Intent::default() };
-                self.mark(workload, intent, away, "annotate", names::ROLL, Some(&format!("please-{value}")));
+                self.mark(
+                    workload,
+                    intent,
+                    away,
+                    "annotate",
+                    annotations::ROLL,
+                    Some(&format!("please-{value}")),
+                );
             }
             Event::Hold { workload, source, nth } => {
                 let (namespace, name) = SOURCES[source];
@@ -90,14 +97,28 @@ impl Real {
                 let is_near = workload_key(workload).namespace == namespace;
                 if is_near && (nth.is_none() || !snapshots.is_empty()) {
                     let hold = nth.map(|nth| snapshots[nth % snapshots.len()].name.as_str());
-                    self.mark(workload, Intent::default(), away, "annotate", names::HOLD, hold);
+                    self.mark(workload, Intent::default(), away, "annotate", annotations::HOLD, hold);
                 }
             }
             Event::Enable { workload, enabled } => {
-                self.mark(workload, Intent::default(), away, "label", names::ENABLED, enabled.map(bool_text));
+                self.mark(
+                    workload,
+                    Intent::default(),
+                    away,
+                    "label",
+                    annotations::ENABLED,
+                    enabled.map(bool_text),
+                );
             }
             Event::Track { workload, track } => {
-                self.mark(workload, Intent::default(), away, "annotate", names::TRACK, track.map(bool_text));
+                self.mark(
+                    workload,
+                    Intent::default(),
+                    away,
+                    "annotate",
+                    annotations::TRACK,
+                    track.map(bool_text),
+                );
             }
             Event::Scale { workload, replicas } => {
                 let change = json!({"spec": {"replicas": replicas}}).to_string();
@@ -169,7 +190,7 @@ impl Real {
         let (_, target) = &older[1 + nth % (older.len() - 1)];
         let to = format!("--to-revision={}", revision(target));
         let template = &target["spec"]["template"];
-        let before = Before { template, stated: None, roll: annotation(target, names::ROLL), away };
+        let before = Before { template, stated: None, roll: annotation(target, annotations::ROLL), away };
         self.submit(&key, Intent::default(), &before, || match key.kind {
             Kind::Rollout => self.argo(&key, &["undo", &key.name, &to]),
             _ => self.kubectl(&key, &["rollout", "undo", &format!("deployment/{}", key.name), &to], None),
@@ -215,7 +236,7 @@ impl Real {
         let path = self.path(&key).trim_end_matches('/').to_owned() + "?dryRun=All";
         let labels = json!({"app": "probe"});
         let probe = json!({
-            "metadata": {"name": "probe", "annotations": {names::SEEN: "{}"}},
+            "metadata": {"name": "probe", "annotations": {annotations::SEEN: "{}"}},
             "spec": {
                 "selector": {"matchLabels": labels},
                 "template": {
@@ -228,7 +249,7 @@ impl Real {
             let (code, answer) = self.cluster.api().post(&path, &probe);
             // confrev removes its own annotation from workloads without references. While confrev is down, the write is
             // refused.
-            let asked = code >= 500 || answer["metadata"]["annotations"][names::SEEN].is_null();
+            let asked = code >= 500 || answer["metadata"]["annotations"][annotations::SEEN].is_null();
             if asked == enabled { Ok(()) } else { Err(format!("{code} {answer}")) }
         });
     }

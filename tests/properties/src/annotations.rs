@@ -1,8 +1,8 @@
 //! Every label and annotation that users write, and confrev's parsing of its own.
 
 use confrev::{
+    annotations,
     kinds::{Kinds, WorkloadKind},
-    names,
     resolve::{
         Policy, Workload, auto_roll_time, auto_roll_value, parse_duration, parse_keep, parse_max_in_flight,
     },
@@ -61,7 +61,7 @@ pub fn check(bytes: &[u8]) {
 fn on_a_workload(text: &str) {
     let kinds = Kinds::default();
     let kind = kinds.by_resource("apps", "deployments").unwrap();
-    let keys = names::WORKLOAD_SETTINGS.into_iter().chain([names::SEEN, names::ENABLED_BY]);
+    let keys = annotations::WORKLOAD_SETTINGS.into_iter().chain([annotations::SEEN, annotations::ENABLED_BY]);
     for key in keys {
         let mut object = template::deployment();
         object["metadata"]["annotations"] = json!({key: text});
@@ -80,8 +80,8 @@ fn on_a_workload(text: &str) {
         template::check_object(kind, &object, true);
     }
     let mut object = template::deployment();
-    object["spec"]["template"]["metadata"]["annotations"] = json!({names::SOURCES: text});
+    object["spec"]["template"]["metadata"]["annotations"] = json!({annotations::SOURCES: text});
     template::check_object(kind, &object, true);
-    object["metadata"]["labels"][names::ENABLED] = json!(text);
+    object["metadata"]["labels"][annotations::ENABLED] = json!(text);
     template::check_object(kind, &object, true);
 }

@@ -1,6 +1,6 @@
 //! The seeds of the fuzzer and of the tests.
 
-use confrev::{kinds::Kinds, names};
+use confrev::{annotations, kinds::Kinds};
 use serde_json::{Value, json};
 
 use super::{review::PATHS, template};
@@ -53,14 +53,15 @@ fn workloads(more: &[Value]) -> Vec<(usize, Value)> {
             object["spec"] =
                 json!({"jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"template": pods}}});
         }
-        object["metadata"]["annotations"] = json!({names::SECRETS: "true", names::MISSING: "allow"});
+        object["metadata"]["annotations"] =
+            json!({annotations::SECRETS: "true", annotations::MISSING: "allow"});
         // A field that the kind does not have.
         object["spec"]["metadata"] = json!({"labels": {"a": "b"}});
         object["apiVersion"] = json!(kind.api_version());
         object["kind"] = json!(kind.kind);
         found.push((index, object.clone()));
         object["metadata"]["annotations"] =
-            json!({names::MOUNT: "demo,other=/etc/app", names::EXCLUDE: "other"});
+            json!({annotations::MOUNT: "demo,other=/etc/app", annotations::EXCLUDE: "other"});
         found.push((index, object));
     }
     for object in more {
@@ -110,13 +111,13 @@ fn reviews(more: &[Value]) -> Vec<Vec<u8>> {
 }
 
 fn sources() -> [Value; 4] {
-    let labels = json!({names::ENABLED: "true"});
+    let labels = json!({annotations::ENABLED: "true"});
     [
         json!({"metadata": {"name": "demo", "uid": "u", "labels": labels}, "data": {"color": "blue", "b": "2"}}),
         json!({"metadata": {"name": "demo", "labels": labels}, "binaryData": {"logo": "AAEC\r\nAw==\n"}, "immutable": true}),
-        json!({"metadata": {"name": "demo", "labels": labels, "annotations": {names::KEEP: "3"}}, "type": "Opaque",
+        json!({"metadata": {"name": "demo", "labels": labels, "annotations": {annotations::KEEP: "3"}}, "type": "Opaque",
                "data": {"password": "aHVudGVyMg=="}}),
-        json!({"metadata": {"name": "demo", "labels": {names::ENABLED: "bind"}}, "data": null}),
+        json!({"metadata": {"name": "demo", "labels": {annotations::ENABLED: "bind"}}, "data": null}),
     ]
 }
 

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, convert::Infallible};
 
 use confrev::{
+    annotations,
     kinds::{Kinds, WorkloadKind},
-    names,
     resolve::{self, Decision, Facts, NamespaceFacts, Need, Request, Workload},
     snapshot::{ObjectName, Rotated, SourceKind, snapshot_name},
     template::revision_of,
@@ -38,7 +38,7 @@ pub fn check(bytes: &[u8]) {
 /// An opted-in Deployment with most forms of references.
 pub fn deployment() -> Value {
     json!({
-        "metadata": {"name": "web", "labels": {names::ENABLED: "true"}},
+        "metadata": {"name": "web", "labels": {annotations::ENABLED: "true"}},
         "spec": {"template": {"metadata": {"labels": {"app": "web"}}, "spec": {
             "containers": [{"name": "c", "envFrom": [{"configMapRef": {"name": "demo"}}, {"secretRef": {"name": "s"}}]}],
             "volumes": [{"name": "v", "configMap": {"name": "other", "items": [{"key": "k", "path": "p"}]}}],
@@ -114,9 +114,9 @@ fn check_expected(kind: &WorkloadKind, mut object: Value, secrets: bool) {
     if !has_plain_metadata(&mut object) {
         return;
     }
-    object["metadata"]["labels"][names::ENABLED] = json!("true");
+    object["metadata"]["labels"][annotations::ENABLED] = json!("true");
     if secrets {
-        object["metadata"]["annotations"][names::SECRETS] = json!("true");
+        object["metadata"]["annotations"][annotations::SECRETS] = json!("true");
     }
     let text = object.to_string();
     if Workload::parse(kind, &text).is_err() || text.contains("confrev-mount") {
@@ -131,7 +131,7 @@ fn check_expected(kind: &WorkloadKind, mut object: Value, secrets: bool) {
 fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|key, _| !key.contains(names::PREFIX));
+            fields.retain(|key, _| !key.contains(annotations::PREFIX));
             fields.values_mut().for_each(strip);
         }
         Value::Array(items) => items.iter_mut().for_each(strip),
@@ -173,18 +173,18 @@ fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
         }
     }
     if !seen.is_empty() {
-        set(&mut stored, "/metadata/annotations", names::SEEN, &json!(seen).to_string());
+        set(&mut stored, "/metadata/annotations", annotations::SEEN, &json!(seen).to_string());
     }
     if !sources.is_empty() {
         let text = json!(sources).to_string();
         let revision = revision_of(&text);
-        set(&mut stored, &format!("{at}/metadata/annotations"), names::SOURCES, &text);
-        set(&mut stored, &format!("{at}/metadata/labels"), names::REVISION, &revision);
+        set(&mut stored, &format!("{at}/metadata/annotations"), annotations::SOURCES, &text);
+        set(&mut stored, &format!("{at}/metadata/labels"), annotations::REVISION, &revision);
         let of_job = format!("{}/metadata/labels", at.trim_end_matches("/spec/template"));
         if kind.kind == "Job"
             || (kind.kind == "CronJob" && object.pointer(&of_job).is_some_and(Value::is_object))
         {
-            set(&mut stored, &of_job, names::REVISION, &revision);
+            set(&mut stored, &of_job, annotations::REVISION, &revision);
         }
     }
     stored

@@ -6,11 +6,11 @@ use std::{
 };
 
 use confrev::{
+    annotations,
     cluster::{
         Api, ApiError, Candidate, Created, Event, LiveWorkload, Owner, Precondition, Usage, Version,
         WorkloadKey,
     },
-    names,
     resolve::{Analysis, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
     snapshot::{DIGITS, Identity, ObjectName, is_object_name, snapshot_json},
 };
@@ -91,7 +91,7 @@ impl World {
         if let Some(json) = self.written().get(name) {
             return Some(Observed::read(name.kind, json.clone()).expect("a written object is valid"));
         }
-        let labels = enabled(name).map(|value| json!({names::ENABLED: value}));
+        let labels = enabled(name).map(|value| json!({annotations::ENABLED: value}));
         let object = json!({
             "metadata": {"name": name.name, "uid": format!("uid of {}", name.name), "labels": labels},
             "data": {"key": "dmFsdWU=", "k": "a2V5"},

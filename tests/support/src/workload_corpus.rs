@@ -3,7 +3,7 @@
 
 use std::{fs, io, io::Write as _};
 
-use confrev_core::names;
+use confrev_core::annotations;
 use serde_json::{Value, json};
 
 use crate::root;
@@ -99,9 +99,9 @@ fn walk(value: &Value, path: &mut Vec<String>, found: &mut Vec<Named>) {
 /// Opts a workload in by its own label, with its Secrets or without.
 pub fn opted_in(object: &Value, secrets: bool) -> Value {
     let mut object = object.clone();
-    set(&mut object["metadata"]["labels"], names::ENABLED, "true");
+    set(&mut object["metadata"]["labels"], annotations::ENABLED, "true");
     if secrets {
-        set(&mut object["metadata"]["annotations"], names::SECRETS, "true");
+        set(&mut object["metadata"]["annotations"], annotations::SECRETS, "true");
     }
     object
 }
@@ -125,7 +125,7 @@ pub fn taken_back(after: &Value, before: &Value, template: &str, pointers: &[Str
     for at in metadata.map(|at| at + "/metadata") {
         for map in ["labels", "annotations"] {
             if let Some(Value::Object(map)) = after.pointer_mut(&format!("{at}/{map}")) {
-                for key in [names::SOURCES, names::REVISION, names::SEEN] {
+                for key in [annotations::SOURCES, annotations::REVISION, annotations::SEEN] {
                     map.remove(key);
                 }
             }

@@ -1,6 +1,6 @@
 //! The scenario of most tests: `demo` is blue, then green.
 
-use confrev_core::{names, resolve::auto_roll_value};
+use confrev_core::{annotations, resolve::auto_roll_value};
 use serde_json::{Value, json};
 
 use crate::world::{World, annotate, template};
@@ -20,7 +20,7 @@ pub fn poke(world: &mut World, stored: &Value, second: i64) -> Value {
 /// The request with which the controller rolls a workload.
 pub fn poked(stored: &Value, second: i64) -> Value {
     let mut new = stored.clone();
-    annotate(&mut new, names::ROLL, &auto_roll_value(jiff::Timestamp::from_second(second).unwrap()));
+    annotate(&mut new, annotations::ROLL, &auto_roll_value(jiff::Timestamp::from_second(second).unwrap()));
     new
 }
 

@@ -6,8 +6,8 @@ use std::{
 };
 
 use confrev_core::{
+    annotations,
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
-    names,
     resolve::{
         Decision, Facts, Health, NamespaceFacts, Need, Observed, Past, Request, RevisionsOf, Workload, decide,
     },
@@ -76,7 +76,7 @@ impl World {
     /// Sets the label `enabled` of a ConfigMap.
     pub fn labelled(&mut self, name: &str, enabled: &str) {
         let object = self.objects.get_mut(&configmap(name)).unwrap();
-        object["metadata"]["labels"] = json!({names::ENABLED: enabled});
+        object["metadata"]["labels"] = json!({annotations::ENABLED: enabled});
     }
 
     /// Deletes a ConfigMap.
@@ -233,7 +233,7 @@ pub fn deployment(configmaps: &[&str]) -> Value {
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": NAMESPACE, "labels": {names::ENABLED: "true"}},
+        "metadata": {"name": "web", "namespace": NAMESPACE, "labels": {annotations::ENABLED: "true"}},
         "spec": {"replicas": 1, "template": {
             "metadata": {"labels": {"app": "web"}},
             "spec": {"containers": [{"name": "c", "image": "i:1"}], "volumes": volumes},

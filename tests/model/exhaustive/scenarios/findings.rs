@@ -1,6 +1,6 @@
 //! Sequences of events that once broke a promise.
 
-use confrev::names;
+use confrev::annotations;
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -36,12 +36,12 @@ pub(super) const ALL: &[Scenario] = &[
 
 /// A ConfigMap whose changes reach one workload at a time.
 fn limited(content: &str) -> File {
-    File::source("s", content).note(names::MAX_IN_FLIGHT, "1")
+    File::source("s", content).note(annotations::MAX_IN_FLIGHT, "1")
 }
 
 /// The same ConfigMap with content with which no pod starts.
 fn bad(content: &str) -> File {
-    File::entries("s", &[("v", content), ("bad", "yes")]).note(names::MAX_IN_FLIGHT, "1")
+    File::entries("s", &[("v", content), ("bad", "yes")]).note(annotations::MAX_IN_FLIGHT, "1")
 }
 
 /// The number of files whose workloads refer to the snapshot of `s` with this content.
@@ -185,16 +185,16 @@ fn undo_while_pending(play: &Play<'_>) {
 
 fn mark_removed(play: &Play<'_>) {
     let file = File::deployment("w", &["s"]).unlabelled();
-    play.namespace(NAMESPACE, &[(names::ENABLED, "true")]);
+    play.namespace(NAMESPACE, &[(annotations::ENABLED, "true")]);
     play.apply(&File::source("s", "one"));
     play.apply(&file);
     play.rest();
-    play.annotate(&file.key, names::ENABLED_BY, None);
+    play.annotate(&file.key, annotations::ENABLED_BY, None);
     play.rest();
     play.namespace(NAMESPACE, &[]);
     play.rest();
     let live = play.model.get(&file.key).unwrap();
-    if label(&live, names::ENABLED).is_some() {
+    if label(&live, annotations::ENABLED).is_some() {
         play.model.broken("contained", format!("{} is opted in by a namespace without the opt-in", file.key));
     }
 }
@@ -206,14 +206,14 @@ fn undo_keeps_settings(play: &Play<'_>) {
     play.rest();
     play.apply(&File::source("s", "two"));
     play.rest();
-    play.annotate(&file.key, names::TRACK, Some("false"));
-    play.annotate(&file.key, names::MIN_INTERVAL, Some("1h"));
+    play.annotate(&file.key, annotations::TRACK, Some("false"));
+    play.annotate(&file.key, annotations::MIN_INTERVAL, Some("1h"));
     play.rest();
     play.undo(&file.key, 1);
     play.rest();
     let live = play.model.get(&file.key).unwrap();
-    if annotation(&live, names::TRACK) != Some("false")
-        || annotation(&live, names::MIN_INTERVAL) != Some("1h")
+    if annotation(&live, annotations::TRACK) != Some("false")
+        || annotation(&live, annotations::MIN_INTERVAL) != Some("1h")
     {
         play.model.broken("sticks", "an undo has ended a setting");
     }
@@ -228,7 +228,7 @@ fn undo_of_paused(play: &Play<'_>) {
     play.rest();
     play.apply(&File::source("s", "two"));
     play.rest();
-    play.annotate(&file.key, names::TRACK, Some("false"));
+    play.annotate(&file.key, annotations::TRACK, Some("false"));
     play.apply(&File::source("t", "two"));
     play.rest();
     play.undo(&file.key, 1);
@@ -236,7 +236,7 @@ fn undo_of_paused(play: &Play<'_>) {
     play.reads(&file.key, "s", "one");
     play.reads(&file.key, "t", "one");
     play.revisions(&file.key, 3);
-    play.annotate(&file.key, names::TRACK, None);
+    play.annotate(&file.key, annotations::TRACK, None);
     play.rest();
     play.reads(&file.key, "s", "one");
     play.reads(&file.key, "t", "two");
@@ -252,7 +252,7 @@ fn opt_in_limited(play: &Play<'_>) {
     play.rest();
     play.model.take_time();
     play.rest();
-    play.namespace(NAMESPACE, &[(names::ENABLED, "true")]);
+    play.namespace(NAMESPACE, &[(annotations::ENABLED, "true")]);
     play.rest();
     for file in &files {
         play.reads(&file.key, "s", "one");
@@ -262,14 +262,14 @@ fn opt_in_limited(play: &Play<'_>) {
 
 /// The template of one of the workloads lacks a key that it requires.
 fn opt_in_refused(play: &Play<'_>) {
-    let refused = File::deployment("v", &["t:other"]).note(names::MISSING, "deny").unlabelled();
+    let refused = File::deployment("v", &["t:other"]).note(annotations::MISSING, "deny").unlabelled();
     let file = File::deployment("w", &["s"]).unlabelled();
     play.apply(&File::source("s", "one"));
     play.apply(&File::source("t", "one"));
     play.apply(&refused);
     play.apply(&file);
     play.rest();
-    play.namespace(NAMESPACE, &[(names::ENABLED, "true")]);
+    play.namespace(NAMESPACE, &[(annotations::ENABLED, "true")]);
     play.seconds(120);
     play.revisions(&refused.key, 1);
     play.reads(&file.key, "s", "one");
@@ -295,7 +295,7 @@ fn workload_first(play: &Play<'_>) {
 }
 
 fn refused_roll(play: &Play<'_>) {
-    let file = File::deployment("w", &["s:v"]).note(names::MISSING, "deny");
+    let file = File::deployment("w", &["s:v"]).note(annotations::MISSING, "deny");
     play.apply(&File::source("s", "one"));
     play.apply(&file);
     play.rest();

@@ -1,6 +1,6 @@
 //! Several workloads of one source, `max-in-flight` and waves.
 
-use confrev::{names, resolve::auto_roll_time};
+use confrev::{annotations, resolve::auto_roll_time};
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -32,11 +32,11 @@ pub(super) const ALL: &[Scenario] = &[
 const BAKE: SignedDuration = SignedDuration::from_secs(20);
 
 fn in_waves(file: File) -> File {
-    file.note(names::WAVES, "1").note(names::BAKE, &format!("{}s", BAKE.as_secs()))
+    file.note(annotations::WAVES, "1").note(annotations::BAKE, &format!("{}s", BAKE.as_secs()))
 }
 
 fn limited(content: &str) -> File {
-    File::source("s", content).note(names::MAX_IN_FLIGHT, "1")
+    File::source("s", content).note(annotations::MAX_IN_FLIGHT, "1")
 }
 
 fn deployments() -> [File; 3] {
@@ -98,7 +98,7 @@ fn waves(play: &Play<'_>) {
         play.revisions(&file.key, 2);
     }
     let time = |file: &File| {
-        let roll = annotation(&play.model.get(&file.key).unwrap(), names::ROLL).map(auto_roll_time);
+        let roll = annotation(&play.model.get(&file.key).unwrap(), annotations::ROLL).map(auto_roll_time);
         roll.flatten().expect("the controller moved the workload")
     };
     let mut times = files.each_ref().map(time);
@@ -137,7 +137,7 @@ fn waves_with_bad_content(play: &Play<'_>) {
 }
 
 fn reverting(file: File) -> File {
-    file.note(names::ON_FAILURE, "revert")
+    file.note(annotations::ON_FAILURE, "revert")
 }
 
 /// All workloads move at once and fail. All go back, and nothing moves them to this content again.
@@ -170,7 +170,7 @@ fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
         play.reads(&file.key, "s", "one");
     }
     let bad = play.model.get(&source_key(&play.snapshot("s", "two"))).unwrap();
-    if annotation(&bad, names::REFUSED).is_none() {
+    if annotation(&bad, annotations::REFUSED).is_none() {
         play.model.broken("rolls", "the content is not refused".to_owned());
     }
     play.apply(&set(File::source("s", "three")));
@@ -185,7 +185,7 @@ fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
 fn group(play: &Play<'_>, content: &File) -> [File; 4] {
     let namespaces = [NAMESPACE, "b"];
     for namespace in namespaces {
-        play.namespace(namespace, &[(names::GROUP, "g")]);
+        play.namespace(namespace, &[(annotations::GROUP, "g")]);
         play.apply(&content.clone().in_namespace(namespace));
     }
     let files = [("v", 0), ("w", 0), ("v", 1), ("w", 1)];
@@ -201,7 +201,7 @@ fn group(play: &Play<'_>, content: &File) -> [File; 4] {
 
 /// Waves of one, two and four workloads of four.
 fn in_three_waves(file: File) -> File {
-    in_waves(file).note(names::WAVES, "1, 50%")
+    in_waves(file).note(annotations::WAVES, "1, 50%")
 }
 
 fn all_read(play: &Play<'_>, files: &[File], content: &str) {
@@ -248,7 +248,7 @@ fn group_reverts(play: &Play<'_>) {
 }
 
 fn analysed(file: File) -> File {
-    in_waves(file).note(names::ANALYSIS, "sound")
+    in_waves(file).note(annotations::ANALYSIS, "sound")
 }
 
 /// Three Deployments on the first content, and the template of an analysis.
@@ -314,7 +314,7 @@ fn analysis_reverts(play: &Play<'_>) {
 
 /// All workloads fit in the first wave. It is analysed like any other, and the content is refused if the analysis fails.
 fn one_wave_is_analysed(play: &Play<'_>) {
-    let set = |file| reverting(analysed(file)).note(names::WAVES, "100%");
+    let set = |file| reverting(analysed(file)).note(annotations::WAVES, "100%");
     let files = analysed_deployments(play, &set(File::source("s", "one")));
     play.apply(&set(File::source("s", "two")));
     judged(play, "Failed");
@@ -333,7 +333,7 @@ fn bad_content(play: &Play<'_>) {
     }
     play.rest();
     play.model.take_time();
-    let bad = File::entries("s", &[("v", "two"), ("bad", "yes")]).note(names::MAX_IN_FLIGHT, "1");
+    let bad = File::entries("s", &[("v", "two"), ("bad", "yes")]).note(annotations::MAX_IN_FLIGHT, "1");
     play.apply(&bad);
     // The controller checks a held change each second, so the run never comes to rest.
     play.seconds(120);
@@ -352,7 +352,7 @@ fn bad_content(play: &Play<'_>) {
     for (file, failed) in files.iter().zip(failed) {
         play.reads(&file.key, "s", "three");
         let live = play.model.get(&file.key).unwrap();
-        if annotation(&live, names::UNHEALTHY).is_some() != failed {
+        if annotation(&live, annotations::UNHEALTHY).is_some() != failed {
             play.model
                 .broken("rolls", format!("{} was unhealthy: {failed}, recorded: {}", file.key, !failed));
         }

@@ -1,6 +1,6 @@
 //! Owners and deletions: the objects that are deleted, kept and created again.
 
-use confrev::names;
+use confrev::annotations;
 
 use super::{
     super::{
@@ -76,7 +76,7 @@ fn namespace_deleted(play: &Play<'_>) {
 }
 
 fn orphan(play: &Play<'_>) {
-    play.apply(&File::source("s", "one").note(names::KEEP, "0"));
+    play.apply(&File::source("s", "one").note(annotations::KEEP, "0"));
     play.apply(&File::deployment("other", &["t"]));
     play.apply(&File::source("t", "one"));
     play.rest();
@@ -103,7 +103,7 @@ fn restored(play: &Play<'_>) {
 fn label_lost(play: &Play<'_>) {
     let file = changed_twice(play, 2);
     let revision = Key::new(Kind::ReplicaSet, NAMESPACE, "w-1");
-    play.edit(&revision, |object| set_meta(object, "labels", names::REVISION, None));
+    play.edit(&revision, |object| set_meta(object, "labels", annotations::REVISION, None));
     play.rest();
     play.reads(&revision, "s", "one");
     play.undo(&file.key, 1);

@@ -1,6 +1,6 @@
 //! The documented behavior of sources: modes, Secrets, `keep`, deletion and return.
 
-use confrev::names;
+use confrev::annotations;
 
 use super::{
     super::{
@@ -30,7 +30,7 @@ pub(super) const ALL: &[Scenario] = &[
 ];
 
 fn bound(name: &str, content: &str) -> File {
-    File::source(name, content).label(names::ENABLED, Some("bind"))
+    File::source(name, content).label(annotations::ENABLED, Some("bind"))
 }
 
 fn bind(play: &Play<'_>) {
@@ -71,7 +71,7 @@ fn bind_deleted_in_use(play: &Play<'_>) {
 }
 
 fn live(play: &Play<'_>) {
-    let source = |content: &str| File::source("s", content).label(names::ENABLED, Some("live"));
+    let source = |content: &str| File::source("s", content).label(annotations::ENABLED, Some("live"));
     let file = File::deployment("w", &["s"]);
     play.apply(&source("one"));
     play.apply(&file);
@@ -88,7 +88,8 @@ fn live(play: &Play<'_>) {
 }
 
 fn live_secrets(play: &Play<'_>) {
-    let notes = [(names::ENABLED, "true"), (names::SECRETS, "true"), (names::SECRETS_MODE, "live")];
+    let notes =
+        [(annotations::ENABLED, "true"), (annotations::SECRETS, "true"), (annotations::SECRETS_MODE, "live")];
     play.namespace(NAMESPACE, &notes);
     let file = File::deployment("w", &["secret/s"]);
     play.apply(&File::source("secret/s", "one"));
@@ -101,7 +102,7 @@ fn live_secrets(play: &Play<'_>) {
 }
 
 fn secrets(play: &Play<'_>) {
-    let file = File::deployment("w", &["secret/s", "secret/t:v", "s"]).note(names::SECRETS, "true");
+    let file = File::deployment("w", &["secret/s", "secret/t:v", "s"]).note(annotations::SECRETS, "true");
     play.apply(&File::source("secret/s", "one"));
     play.apply(&File::source("secret/t", "one"));
     play.apply(&File::source("s", "one"));
@@ -116,12 +117,12 @@ fn secrets(play: &Play<'_>) {
     play.rest();
     play.reads(&file.key, "secret/s", "one");
     play.revisions(&file.key, 3);
-    play.annotate(&file.key, names::SECRETS, None);
+    play.annotate(&file.key, annotations::SECRETS, None);
     play.rest();
 }
 
 fn secrets_of_a_namespace(play: &Play<'_>) {
-    play.namespace(NAMESPACE, &[(names::ENABLED, "true"), (names::SECRETS, "true")]);
+    play.namespace(NAMESPACE, &[(annotations::ENABLED, "true"), (annotations::SECRETS, "true")]);
     let file = File::deployment("w", &["secret/s"]).unlabelled();
     play.apply(&File::source("secret/s", "one"));
     play.apply(&file);
@@ -137,21 +138,22 @@ fn left_alone(play: &Play<'_>) {
     play.apply(&File::source("s", "one"));
     play.apply(&file);
     play.rest();
-    play.label(&source_key("s"), names::ENABLED, Some("false"));
+    play.label(&source_key("s"), annotations::ENABLED, Some("false"));
     play.rest();
     play.revisions(&file.key, 2);
     play.edit(&source_key("s"), |object| object["data"]["v"] = serde_json::json!("two"));
     play.rest();
     play.revisions(&file.key, 2);
-    play.label(&source_key("s"), names::ENABLED, None);
+    play.label(&source_key("s"), annotations::ENABLED, None);
     play.rest();
     play.reads(&file.key, "s", "two");
     play.revisions(&file.key, 3);
 }
 
 fn always(play: &Play<'_>) {
-    let source =
-        |content: &str| File::source("s", content).label(names::ENABLED, Some("true")).note(names::KEEP, "2");
+    let source = |content: &str| {
+        File::source("s", content).label(annotations::ENABLED, Some("true")).note(annotations::KEEP, "2")
+    };
     play.apply(&source("one"));
     play.rest();
     play.apply(&source("two"));
@@ -167,7 +169,7 @@ fn always(play: &Play<'_>) {
 }
 
 fn keep(play: &Play<'_>) {
-    let source = |content: &str, keep: &str| File::source("s", content).note(names::KEEP, keep);
+    let source = |content: &str, keep: &str| File::source("s", content).note(annotations::KEEP, keep);
     let file = File::deployment("w", &["s"]).history(0);
     play.apply(&source("one", "3"));
     play.apply(&file);
@@ -189,7 +191,7 @@ fn keep(play: &Play<'_>) {
 }
 
 fn keep_none(play: &Play<'_>) {
-    let source = |content: &str| File::source("s", content).note(names::KEEP, "0");
+    let source = |content: &str| File::source("s", content).note(annotations::KEEP, "0");
     let file = File::deployment("w", &["s"]).history(0);
     play.apply(&source("one"));
     play.apply(&file);

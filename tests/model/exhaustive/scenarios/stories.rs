@@ -1,6 +1,6 @@
 //! The documented behavior of one workload: undo, pin, opt-in and opt-out, and its settings.
 
-use confrev::names;
+use confrev::annotations;
 
 use super::{
     super::{
@@ -103,16 +103,16 @@ fn one_two_one_at_once(play: &Play<'_>) {
 
 fn opt_out_by_label(play: &Play<'_>) {
     let file = begin(play);
-    play.label(&file.key, names::ENABLED, Some("false"));
+    play.label(&file.key, annotations::ENABLED, Some("false"));
     play.rest();
     play.apply(&File::source("s", "two"));
     play.rest();
     play.revisions(&file.key, 2);
-    play.label(&file.key, names::ENABLED, Some("true"));
+    play.label(&file.key, annotations::ENABLED, Some("true"));
     play.rest();
     play.reads(&file.key, "s", "two");
     play.revisions(&file.key, 3);
-    play.label(&file.key, names::ENABLED, None);
+    play.label(&file.key, annotations::ENABLED, None);
 }
 
 fn opt_in_by_namespace(play: &Play<'_>) {
@@ -122,7 +122,7 @@ fn opt_in_by_namespace(play: &Play<'_>) {
         play.apply(file);
     }
     play.rest();
-    play.namespace(NAMESPACE, &[(names::ENABLED, "true")]);
+    play.namespace(NAMESPACE, &[(annotations::ENABLED, "true")]);
     play.rest();
     for file in &files {
         play.revisions(&file.key, 2);
@@ -142,10 +142,10 @@ fn opt_in_by_namespace(play: &Play<'_>) {
 }
 
 fn namespace_and_own_labels(play: &Play<'_>) {
-    play.namespace(NAMESPACE, &[(names::ENABLED, "true")]);
+    play.namespace(NAMESPACE, &[(annotations::ENABLED, "true")]);
     play.namespace("b", &[]);
     let own = File::deployment("own", &["s"]);
-    let out = File::deployment("out", &["s"]).label(names::ENABLED, Some("false"));
+    let out = File::deployment("out", &["s"]).label(annotations::ENABLED, Some("false"));
     let given = File::workload(Kind::StatefulSet, "given", &["s"]).unlabelled();
     let elsewhere = File::deployment("elsewhere", &["s"]).unlabelled().in_namespace("b");
     play.apply(&File::source("s", "one"));
@@ -163,13 +163,13 @@ fn namespace_and_own_labels(play: &Play<'_>) {
 
 fn track_false(play: &Play<'_>) {
     let file = begin(play);
-    play.annotate(&file.key, names::TRACK, Some("false"));
+    play.annotate(&file.key, annotations::TRACK, Some("false"));
     play.rest();
     play.apply(&File::source("s", "two"));
     play.rest();
     play.reads(&file.key, "s", "one");
     play.revisions(&file.key, 1);
-    play.annotate(&file.key, names::TRACK, Some("true"));
+    play.annotate(&file.key, annotations::TRACK, Some("true"));
     play.rest();
     play.reads(&file.key, "s", "two");
     play.revisions(&file.key, 2);
@@ -177,17 +177,17 @@ fn track_false(play: &Play<'_>) {
 
 fn roll_by_hand(play: &Play<'_>) {
     let file = begin(play);
-    play.annotate(&file.key, names::TRACK, Some("false"));
+    play.annotate(&file.key, annotations::TRACK, Some("false"));
     play.apply(&File::source("s", "two"));
     play.rest();
-    play.annotate(&file.key, names::ROLL, Some("now"));
+    play.annotate(&file.key, annotations::ROLL, Some("now"));
     play.rest();
     play.reads(&file.key, "s", "two");
     play.revisions(&file.key, 2);
 }
 
 fn min_interval(play: &Play<'_>) {
-    let file = File::deployment("w", &["s"]).note(names::MIN_INTERVAL, "60s");
+    let file = File::deployment("w", &["s"]).note(annotations::MIN_INTERVAL, "60s");
     play.apply(&File::source("s", "one"));
     play.apply(&file);
     play.rest();
@@ -204,7 +204,7 @@ fn min_interval(play: &Play<'_>) {
 }
 
 fn mount(play: &Play<'_>) {
-    let file = File::deployment("w", &[]).note(names::MOUNT, "s,t=/etc/app");
+    let file = File::deployment("w", &[]).note(annotations::MOUNT, "s,t=/etc/app");
     play.apply(&File::source("s", "one"));
     play.apply(&File::source("t", "one"));
     play.apply(&file);
@@ -214,7 +214,7 @@ fn mount(play: &Play<'_>) {
     play.reads(&file.key, "s", "one");
     play.reads(&file.key, "t", "two");
     play.revisions(&file.key, 2);
-    play.annotate(&file.key, names::MOUNT, None);
+    play.annotate(&file.key, annotations::MOUNT, None);
     play.rest();
     play.revisions(&file.key, 3);
 }
@@ -230,7 +230,7 @@ fn missing_warn(play: &Play<'_>) {
 }
 
 fn missing_deny(play: &Play<'_>) {
-    let file = File::deployment("w", &["s"]).note(names::MISSING, "deny");
+    let file = File::deployment("w", &["s"]).note(annotations::MISSING, "deny");
     let refused = play.try_apply(&file);
     if !matches!(refused, Err(Refusal::Denied(403, _))) {
         play.model
@@ -257,7 +257,7 @@ fn optional_source(play: &Play<'_>) {
 }
 
 fn exclude(play: &Play<'_>) {
-    let file = File::deployment("w", &["s", "t"]).note(names::EXCLUDE, "t");
+    let file = File::deployment("w", &["s", "t"]).note(annotations::EXCLUDE, "t");
     play.apply(&File::source("s", "one"));
     play.apply(&File::source("t", "one"));
     play.apply(&file);
@@ -265,7 +265,7 @@ fn exclude(play: &Play<'_>) {
     play.apply(&File::source("t", "two"));
     play.rest();
     play.revisions(&file.key, 1);
-    play.annotate(&file.key, names::EXCLUDE, None);
+    play.annotate(&file.key, annotations::EXCLUDE, None);
     play.rest();
     play.reads(&file.key, "t", "two");
     play.revisions(&file.key, 2);

@@ -5,12 +5,12 @@ use std::{collections::BTreeSet, sync::Arc};
 use jiff::Timestamp;
 
 use crate::{
+    annotations,
     cluster::{Event, ObjectRef, WorkloadKey},
     controller::{
         index::{Index, records::User, skipped::Skipped},
         name::Name,
     },
-    names,
     resolve::{AnalysisRun, Progress, Proof, Record, Refusal, RunState, Use},
     snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
     telemetry::metrics::Reason,
@@ -427,7 +427,7 @@ pub(crate) fn holds(
     });
     let begun = on_hold(after).filter(|used| !is_in(before, used)).map(|used| {
         let held = used.snapshot.clone().unwrap_or_default();
-        (used, Reason::Held, format!("is held at {held} until annotation {} is removed", names::HOLD))
+        (used, Reason::Held, format!("is held at {held} until annotation {} is removed", annotations::HOLD))
     });
     let mut events = Vec::new();
     for (used, reason, what) in ended.chain(begun) {
