@@ -3,13 +3,15 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use jiff::Timestamp;
+
 use super::records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, User};
 use crate::{
     cluster::{Owner, WorkloadKey},
     compact::{CompactMap, CompactSet},
     controller::name::Name,
-    resolve::{Record, Use},
-    snapshot::ObjectName,
+    resolve::{Reads, Record, Use},
+    snapshot::{Digest, ObjectName},
 };
 
 /// Up to this number of texts, unused texts are not dropped.
@@ -85,10 +87,21 @@ impl<T: Intern + Ord> Intern for CompactSet<T> {
     }
 }
 
-impl<K: Intern + Ord, V> Intern for CompactMap<K, V> {
+impl<K: Intern + Ord, V: Intern> Intern for CompactMap<K, V> {
     fn intern(&mut self, interner: &mut Interner) {
-        *self = std::mem::take(self).into_iter().map(|(key, value)| (interner.intern(key), value)).collect();
+        let pairs = std::mem::take(self).into_iter();
+        *self = pairs.map(|(key, value)| (interner.intern(key), interner.intern(value))).collect();
     }
+}
+
+/// It has no text.
+impl Intern for Digest {
+    fn intern(&mut self, _: &mut Interner) {}
+}
+
+/// It has no text.
+impl Intern for Timestamp {
+    fn intern(&mut self, _: &mut Interner) {}
 }
 
 impl Intern for ObjectName {
@@ -149,17 +162,16 @@ impl Intern for Record {
         self.taken_unhealthy.intern(interner);
         self.pinned.intern(interner);
         self.moved.intern(interner);
-        self.previous = std::mem::take(&mut self.previous)
-            .into_iter()
-            .map(|(source, snapshot)| (interner.intern(source), interner.intern(snapshot)))
-            .collect();
-        self.reads = std::mem::take(&mut self.reads)
-            .into_iter()
-            .map(|(source, mut reads)| {
-                reads.keys.iter_mut().for_each(|read| read.key.intern(interner));
-                (interner.intern(source), reads)
-            })
-            .collect();
+        self.previous.intern(interner);
+        self.reads.intern(interner);
+    }
+}
+
+impl Intern for Reads {
+    fn intern(&mut self, interner: &mut Interner) {
+        for read in &mut self.keys {
+            read.key.intern(interner);
+        }
     }
 }
 
@@ -187,9 +199,8 @@ mod tests {
     use super::*;
     use crate::{
         cluster::Version,
-        controller::index::tests,
-        resolve::{Health, ReadKey, Reads},
-        snapshot::{Digest, SourceKind},
+        controller::index::fixture::{self, digest, object},
+        resolve::ReadKey,
     };
 
     fn text(text: &str) -> Arc<str> {
@@ -214,12 +225,8 @@ mod tests {
         assert!(first.iter().zip(&second).all(|(first, second)| Arc::ptr_eq(first, second)), "{first:?}");
     }
 
-    fn digest() -> Digest {
-        format!("sha256:{}", "0".repeat(64)).parse().unwrap()
-    }
-
     fn workload() -> WorkloadKey {
-        WorkloadKey { kind: 0, namespace: text("ns"), name: text("web") }
+        fixture::key("web")
     }
 
     fn revision() -> RevisionKey {
@@ -230,30 +237,19 @@ mod tests {
     fn record() -> Record {
         let read = ReadKey { key: text("key"), required: true };
         Record {
-            seen: [(object("seen"), digest())].into_iter().collect(),
+            seen: [(object("seen"), digest(1))].into_iter().collect(),
             taken_unhealthy: [object("unhealthy")].into_iter().collect(),
-            pinned: [(object("pinned"), digest())].into_iter().collect(),
-            moved: [(object("moved"), jiff::Timestamp::UNIX_EPOCH)].into_iter().collect(),
+            pinned: [(object("pinned"), digest(1))].into_iter().collect(),
+            moved: [(object("moved"), Timestamp::UNIX_EPOCH)].into_iter().collect(),
             previous: [(object("previous"), text("previous-0123456789"))].into_iter().collect(),
             reads: [(object("read"), Reads { whole: false, keys: Box::new([read]) })].into_iter().collect(),
-            ..tests::workload("web", 0, vec![used()], 0, Health::Settled)
+            ..fixture::record("web", &[used()])
         }
     }
 
-    fn object(name: &str) -> ObjectName {
-        ObjectName::new(SourceKind::ConfigMap, name)
-    }
-
+    /// A reference to a snapshot.
     fn used() -> Use {
-        Use {
-            source: object("demo"),
-            snapshot: Some(text("demo-0123456789")),
-            live: false,
-            whole: true,
-            excluded: false,
-            optional: false,
-            on_hold: false,
-        }
+        fixture::used("demo", Some(1))
     }
 
     fn texts_of_use(used: &Use) -> Vec<Arc<str>> {
@@ -265,8 +261,8 @@ mod tests {
         shared(|| vec![Some(text("a"))], |values| values.iter().flatten().cloned().collect());
         shared(|| CompactSet::from_iter([text("a")]), |set| set.iter().cloned().collect());
         shared(
-            || CompactMap::from_iter([(text("a"), 1)]),
-            |map| map.iter().map(|(key, _)| key.clone()).collect(),
+            || CompactMap::from_iter([(text("a"), text("b"))]),
+            |map| map.iter().flat_map(|(key, value)| [key.clone(), value.clone()]).collect(),
         );
         let name = || Name::new("ns", object("demo"));
         shared(name, |name| vec![name.namespace.clone(), name.object.name.clone()]);
@@ -298,15 +294,7 @@ mod tests {
         let owners = || CompactSet::from_iter([owner()]);
         let of_owners =
             |owners: &CompactSet<Owner>| owners.iter().map(|owner| owner.name.clone()).collect::<Vec<_>>();
-        let snapshot = || SnapshotRecord {
-            uid: "1".into(),
-            resource_version: String::new(),
-            source: text("demo"),
-            digest: digest(),
-            created: jiff::Timestamp::UNIX_EPOCH,
-            owners: owners(),
-            refused: None,
-        };
+        let snapshot = || SnapshotRecord { owners: owners(), ..fixture::snapshot_record("demo", 1) };
         shared(snapshot, |record| [vec![record.source.clone()], of_owners(&record.owners)].concat());
         let version = || Version { uid: "1".to_owned(), resource_version: "1".to_owned() };
         shared(|| BoundRecord { version: version(), owners: owners() }, |record| of_owners(&record.owners));
