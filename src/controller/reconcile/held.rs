@@ -361,10 +361,9 @@ pub(super) fn standing(
 mod tests {
     use super::*;
     use crate::{
-        compact::{CompactMap, CompactSet},
-        controller::{Action, Config, Outcome, State},
+        controller::{Action, Config, Outcome, State, index::fixture},
         kinds::Kinds,
-        resolve::{Observed, Pace, Use},
+        resolve::Observed,
         snapshot::{ObjectName, SourceKind},
     };
 
@@ -385,32 +384,9 @@ mod tests {
             "annotations":{"confrev.dev/max-in-flight":"1"}},"data":{"k":"v"}}"#;
         let read = Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap();
         let record = |health, seen: bool| Record {
-            uid: "u".into(),
-            resource_version: "1".to_owned(),
-            uses: vec![Use {
-                source: source.clone(),
-                snapshot: Some("demo-0123456789".into()),
-                live: false,
-                whole: true,
-                excluded: false,
-                optional: false,
-                on_hold: false,
-            }],
             seen: seen.then(|| (source.clone(), read.digest())).into_iter().collect(),
-            taken_unhealthy: CompactSet::default(),
-            moved: CompactMap::default(),
-            previous: CompactMap::default(),
-            pace: Pace::default(),
-            reads: CompactMap::default(),
-            refuses_missing_keys: false,
-            pinned: CompactMap::default(),
-            generation: None,
-            track: true,
-            min_interval: std::time::Duration::ZERO,
-            last_roll: None,
             health,
-            window: None,
-            by_namespace: false,
+            ..fixture::record("web", &[fixture::used("demo", Some(1))])
         };
         for number in 0..50 {
             let namespace: Arc<str> = format!("ns-{number}").into();

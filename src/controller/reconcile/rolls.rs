@@ -121,35 +121,13 @@ impl Rolls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        compact::{CompactMap, CompactSet},
-        resolve::{Health, Pace, Record},
-    };
+    use crate::controller::index::fixture;
 
     #[test]
     fn counts_rolls_that_waited_for_the_rate() {
-        let record = Record {
-            uid: "u".into(),
-            resource_version: "1".to_owned(),
-            uses: Vec::new(),
-            seen: std::iter::empty().collect(),
-            taken_unhealthy: CompactSet::default(),
-            moved: CompactMap::default(),
-            previous: CompactMap::default(),
-            pace: Pace::default(),
-            reads: CompactMap::default(),
-            refuses_missing_keys: false,
-            pinned: CompactMap::default(),
-            generation: None,
-            track: true,
-            min_interval: std::time::Duration::ZERO,
-            last_roll: None,
-            health: Health::Settled,
-            window: None,
-            by_namespace: false,
-        };
+        let record = fixture::record("web", &[]);
         let now = Timestamp::from_second(1_000_000).unwrap();
-        let key = WorkloadKey { kind: 0, namespace: "ns".into(), name: "web".into() };
+        let key = fixture::key("web");
         let mut rolls = Rolls::default();
         for waited in [true, false, true] {
             let rolling = Rolling { since: now, before: record.clone() };
