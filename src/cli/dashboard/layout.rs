@@ -29,8 +29,6 @@ pub(super) struct Page<'p> {
     pub(super) above: Vec<(String, String)>,
     /// How the page follows changes.
     pub(super) live: Live,
-    /// The number of the last update that the page has.
-    pub(super) version: u64,
     /// The content.
     pub(super) body: Markup,
 }
@@ -38,6 +36,11 @@ pub(super) struct Page<'p> {
 impl Page<'_> {
     /// The whole document. `about` names the cluster, and the time of a report.
     pub(super) fn render(&self, links: Links, about: &str) -> String {
+        self.render_at(links, about, 0)
+    }
+
+    /// The whole document of a page that follows changes. `version`: the number of the last update that it has.
+    pub(super) fn render_at(&self, links: Links, about: &str, version: u64) -> String {
         let live = match self.live {
             _ if links.is_report() => None,
             Live::Rows => Some("rows"),
@@ -58,7 +61,7 @@ impl Page<'_> {
                     @if !links.is_report() { script defer src=(links.asset("idiomorph.min.js")) {} }
                     script defer src=(links.asset("page.js")) {}
                 }
-                body data-live=[live] data-namespace=(self.namespace) data-version=[live.map(|_| self.version)] {
+                body data-live=[live] data-namespace=(self.namespace) data-version=[live.map(|_| version)] {
                     a.skip href="#main" { "Skip to the content" }
                     header {
                         nav aria-label="Breadcrumb" {
@@ -82,7 +85,7 @@ impl Page<'_> {
 /// A page about a request that cannot be answered.
 pub(super) fn problem(title: &str, message: &str) -> String {
     let body = html! { p.problem role="alert" { (message) } };
-    let page = Page { title, namespace: "", above: Vec::new(), live: Live::Still, version: 0, body };
+    let page = Page { title, namespace: "", above: Vec::new(), live: Live::Still, body };
     page.render(Links::Server, "")
 }
 
@@ -99,7 +102,6 @@ mod tests {
             namespace: hostile,
             above: vec![(hostile.to_owned(), hostile.to_owned())],
             live: Live::Page,
-            version: 0,
             body,
         };
         let text = page.render(Links::Server, hostile);

@@ -77,7 +77,7 @@ pub(super) fn page<'p>(
             @for (namespace, view) in views { (section(namespace, view, filter, links)) }
         }
     };
-    Page { title: "Workloads", namespace: "", above: Vec::new(), live: Live::Rows, version: 0, body }
+    Page { title: "Workloads", namespace: "", above: Vec::new(), live: Live::Rows, body }
 }
 
 /// The workloads of a namespace.

@@ -115,9 +115,7 @@ impl Server {
     /// A page of a state that has the update with this number.
     fn answer(&self, page: Result<Page<'_>, Failure>, version: u64) -> Response {
         match page {
-            Ok(page) => {
-                Html(Page { version, ..page }.render(Links::Server, &self.settings.about)).into_response()
-            }
+            Ok(page) => Html(page.render_at(Links::Server, &self.settings.about, version)).into_response(),
             Err(failure) => failed(&failure),
         }
     }
@@ -243,8 +241,7 @@ impl Server {
             p.problem role="alert" { (failure) }
             p { a href=(asked.object_page()) { "Back" } }
         };
-        let page =
-            Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, version: 0, body };
+        let page = Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, body };
         let text = page.render(Links::Server, &self.settings.about);
         (StatusCode::CONFLICT, Html(text)).into_response()
     }
@@ -252,8 +249,7 @@ impl Server {
     fn preview(&self, asked: &Asked, outcome: &action::ActionResult, is_changed: bool) -> Response {
         let title = asked.title();
         let body = action::preview(asked, outcome, is_changed, &self.settings);
-        let page =
-            Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, version: 0, body };
+        let page = Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, body };
         // A preview stays as it is: the user confirms what it shows.
         Html(page.render(Links::Server, &self.settings.about)).into_response()
     }

@@ -69,7 +69,7 @@ pub(super) async fn page<'p>(
         @if !links.is_report() { (action::of_source(&history, &lines, &right, has_waves, settings)) }
     };
     let above = vec![(namespace.clone(), format!("{}?namespace={namespace}", links.overview()))];
-    Ok(Page { title, namespace, above, live: Live::Page, version: 0, body })
+    Ok(Page { title, namespace, above, live: Live::Page, body })
 }
 
 fn timeline(lines: &[Line], inventory: &Inventory, namespace: &str, links: Links) -> Markup {
@@ -205,5 +205,5 @@ pub(super) fn unreadable<'p>(
 ) -> Page<'p> {
     let above = vec![(namespace.to_owned(), links.overview())];
     let body = html! { p.problem { (failure) } };
-    Page { title, namespace, above, live: Live::Page, version: 0, body }
+    Page { title, namespace, above, live: Live::Page, body }
 }

@@ -113,7 +113,7 @@ pub(super) async fn page<'p>(
         }
     };
     let above = vec![(namespace.to_owned(), format!("{}?namespace={namespace}", links.overview()))];
-    Ok(Page { title, namespace, above, live: Live::Page, version: 0, body })
+    Ok(Page { title, namespace, above, live: Live::Page, body })
 }
 
 fn revision_title(revision: &Value) -> String {
