@@ -140,6 +140,15 @@ fn store() -> Arc<Mutex<Store>> {
     Arc::default()
 }
 
+/// A replica that leads, and one that has found the Lease taken.
+async fn leader_and_follower(store: &Arc<Mutex<Store>>) -> (Replica, Replica) {
+    let first = Replica::start(store, "first");
+    within(TURN, "the first leads", || first.leads()).await;
+    let second = Replica::start(store, "second");
+    sleep(TURN).await;
+    (first, second)
+}
+
 /// Only one of two replicas leads.
 #[tokio::test(start_paused = true)]
 async fn stopped_leader_is_replaced_at_once() {
@@ -171,10 +180,7 @@ async fn unsynced_replica_does_not_take_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn leader_that_cannot_act_releases_the_lease() {
     let store = store();
-    let first = Replica::start(&store, "first");
-    within(TURN, "the first leads", || first.leads()).await;
-    let second = Replica::start(&store, "second");
-    sleep(TURN).await;
+    let (first, second) = leader_and_follower(&store).await;
     first.fit.store(false, Ordering::Relaxed);
     // Well before the Lease expires.
     within(TURN * 3, "the second leads", || {
@@ -191,10 +197,7 @@ async fn leader_that_cannot_act_releases_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn failed_release_is_repeated() {
     let store = store();
-    let first = Replica::start(&store, "first");
-    within(TURN, "the first leads", || first.leads()).await;
-    let second = Replica::start(&store, "second");
-    sleep(TURN).await;
+    let (first, second) = leader_and_follower(&store).await;
     first.link.down.store(true, Ordering::Relaxed);
     first.fit.store(false, Ordering::Relaxed);
     within(TURN * 2, "the first stops", || !first.leads()).await;

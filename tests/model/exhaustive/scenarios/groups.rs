@@ -301,7 +301,11 @@ fn is_on(play: &Play<'_>, file: &File, snapshot: &str) -> bool {
 
 /// The first workload is healthy, and its analysis fails.
 fn analysis_reverts(play: &Play<'_>) {
-    let set = |file| reverting(analysed(file));
+    reverted_after_analysis(play, |file| reverting(analysed(file)));
+}
+
+/// A content comes back since its analysis fails, and the next one reaches all workloads. `set`: the settings of the source.
+fn reverted_after_analysis(play: &Play<'_>, set: impl Fn(File) -> File) {
     let files = analysed_deployments(play, &set(File::source("s", "one")));
     play.apply(&set(File::source("s", "two")));
     judged(play, "Failed");
@@ -314,15 +318,7 @@ fn analysis_reverts(play: &Play<'_>) {
 
 /// All workloads fit in the first wave. It is analysed like any other, and the content is refused if the analysis fails.
 fn one_wave_is_analysed(play: &Play<'_>) {
-    let set = |file| reverting(analysed(file)).note(annotations::WAVES, "100%");
-    let files = analysed_deployments(play, &set(File::source("s", "one")));
-    play.apply(&set(File::source("s", "two")));
-    judged(play, "Failed");
-    all_read(play, &files, "one");
-    play.apply(&set(File::source("s", "three")));
-    judged(play, "Successful");
-    play.rest();
-    all_read(play, &files, "three");
+    reverted_after_analysis(play, |file| reverting(analysed(file)).note(annotations::WAVES, "100%"));
 }
 
 fn bad_content(play: &Play<'_>) {
