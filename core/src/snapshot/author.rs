@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for OwnsValues {
                     is_empty = false;
                     has_key |= &*key != ".";
                 }
-                // An empty set stands for the whole map, such as one without keys.
+                // An empty set means that the manager owns the whole map, such as one without keys.
                 Ok(OwnsValues(is_empty || has_key))
             }
         }
