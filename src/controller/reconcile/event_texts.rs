@@ -65,6 +65,20 @@ fn event_on_workload(
     event_on_user(index, &User::Workload(key.clone()), reason, note, now)
 }
 
+/// Events about a workload and a source: on the workload, which refers to the source, and on the source.
+fn events_on_both(
+    index: &Index,
+    (key, note): (&WorkloadKey, String),
+    (source, note_on_source): (&Name, String),
+    reason: Reason,
+    now: Timestamp,
+) -> impl Iterator<Item = Event> {
+    let related = source_ref(index, source);
+    let on_workload = event_on_workload(index, key, reason, note, now);
+    let on_workload = on_workload.map(|event| Event { related, ..event });
+    on_workload.into_iter().chain(event_on_source(index, source, reason, note_on_source, now))
+}
+
 /// A wave of a change begins.
 pub(super) fn wave_begins(
     index: &Index,
@@ -339,7 +353,6 @@ pub(crate) fn pins(
     for used in index.pinned(&key.namespace, after).filter(|used| !was_so(used)) {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
         let held = used.snapshot.clone().unwrap_or_default();
-        let related = source_ref(index, &source);
         let (until, then) = match after.keys_of(&used.source) {
             None => ("the source changes again", ""),
             Some(_) => (
@@ -352,10 +365,9 @@ pub(crate) fn pins(
              or the workload is applied with the source's name{then}",
             source.object
         );
-        let event = event_on_workload(index, key, Reason::Pinned, note, now);
-        events.extend(event.map(|event| Event { related, ..event }));
-        let note = format!("{} keeps {held}, which is not the present content", index.display_short(key));
-        events.extend(event_on_source(index, &source, Reason::Pinned, note, now));
+        let on_source =
+            format!("{} keeps {held}, which is not the present content", index.display_short(key));
+        events.extend(events_on_both(index, (key, note), (&source, on_source), Reason::Pinned, now));
     }
     once(events, after)
 }
@@ -387,11 +399,8 @@ pub(crate) fn unpins(
             Some(Some(snapshot)) => format!("no longer keeps {held}: uses {snapshot}"),
             Some(None) | None => format!("no longer keeps {held}"),
         };
-        let event = event_on_workload(index, key, Reason::Unpinned, end.clone(), now);
-        let related = source_ref(index, &source);
-        events.extend(event.map(|event| Event { related, ..event }));
-        let note = format!("{}: {end}", index.display_short(key));
-        events.extend(event_on_source(index, &source, Reason::Unpinned, note, now));
+        let on_source = format!("{}: {end}", index.display_short(key));
+        events.extend(events_on_both(index, (key, end), (&source, on_source), Reason::Unpinned, now));
     }
     once(events, after)
 }
@@ -433,11 +442,8 @@ pub(crate) fn holds(
     for (used, reason, what) in ended.chain(begun) {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
         let note = format!("{} {what}", source.object);
-        let related = source_ref(index, &source);
-        let event = event_on_workload(index, key, reason, note, now);
-        events.extend(event.map(|event| Event { related, ..event }));
-        let note = format!("{} {what}", index.display_short(key));
-        events.extend(event_on_source(index, &source, reason, note, now));
+        let on_source = format!("{} {what}", index.display_short(key));
+        events.extend(events_on_both(index, (key, note), (&source, on_source), reason, now));
     }
     once(events, after)
 }
