@@ -118,8 +118,8 @@ fn owns_content<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::E
     deserializer.deserialize_any(Fields)
 }
 
-/// Whether the set below `data` or `binaryData` holds more than the map itself. Who created an object keeps the map (`.`) when
-/// another manager changes every value of it.
+/// Whether the set below `data` or `binaryData` holds a key. Who created an object keeps the map itself when another manager
+/// changes every value of it: an empty set, or `.` beside keys.
 struct OwnsValues(bool);
 
 impl<'de> Deserialize<'de> for OwnsValues {
@@ -133,13 +133,11 @@ impl<'de> Deserialize<'de> for OwnsValues {
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<OwnsValues, M::Error> {
-                let (mut is_empty, mut has_key) = (true, false);
+                let mut has_key = false;
                 while let Some((key, IgnoredAny)) = map.next_entry::<Str<'_>, IgnoredAny>()? {
-                    is_empty = false;
                     has_key |= &*key != ".";
                 }
-                // An empty set means that the manager owns the whole map, such as one without keys.
-                Ok(OwnsValues(is_empty || has_key))
+                Ok(OwnsValues(has_key))
             }
         }
         deserializer.deserialize_map(Keys)
@@ -181,21 +179,20 @@ mod tests {
         assert_eq!(Authorship::of(b"[1"), None);
     }
 
-    /// As the API server writes it when a user changes the only key of a ConfigMap in the second of its creation.
+    /// What Kubernetes 1.36 stores when another manager changes values in the second of an object's creation: a set without keys
+    /// if it changes all of them, else a set with `.` and the keys that are left.
     #[test]
     fn creator_without_keys_made_no_change() {
         let at = "2026-01-02T03:04:05Z";
-        let creator = json!({"manager": "unknown", "operation": "Update", "time": at, "fieldsV1": {"f:data": {".": {}}}});
-        let change_of = |others: &[Value]| {
-            let mut entries = others.to_vec();
-            entries.push(creator.clone());
-            change(&json!(entries))
-        };
-        assert_eq!(change_of(&[entry("editor", at, "f:data")]).unwrap().by, "editor (Update)");
-        assert_eq!(change_of(&[entry("editor", at, "f:binaryData")]).unwrap().by, "editor (Update)");
-        assert_eq!(change_of(&[]), None);
-        let empty = json!([{"manager": "a", "operation": "Update", "time": at, "fieldsV1": {"f:data": {}}}]);
-        assert_eq!(change(&empty).unwrap().by, "a (Update)");
+        let creator = |set: &Value| json!({"manager": "unknown", "operation": "Update", "time": at, "fieldsV1": {"f:data": set}});
+        for map_alone in [json!({}), json!({".": {}})] {
+            let change_of = |others: &[Value]| change(&json!([others, &[creator(&map_alone)]].concat()));
+            assert_eq!(change_of(&[entry("editor", at, "f:data")]).unwrap().by, "editor (Update)");
+            assert_eq!(change_of(&[entry("editor", at, "f:binaryData")]).unwrap().by, "editor (Update)");
+            assert_eq!(change_of(&[]), None);
+        }
+        let with_key = json!([creator(&json!({".": {}, "f:b": {}}))]);
+        assert_eq!(change(&with_key).unwrap().by, "unknown (Update)");
     }
 
     /// A client chooses the name of its field manager.

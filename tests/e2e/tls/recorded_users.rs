@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
@@ -27,13 +28,13 @@ fn content(text: &str) -> Patch<serde_json::Value> {
     Patch::Merge(json!({"data": {"text": text}}))
 }
 
-fn workload() -> Deployment {
+fn workload(source: &str) -> Deployment {
     serde_json::from_value(json!({
         "metadata": {"name": "web", "labels": {"confrev.dev/enabled": "true"}},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": {
             "metadata": {"labels": {"app": "web"}},
             "spec": {"containers": [{"name": "app", "image": "app:1",
-                "envFrom": [{"configMapRef": {"name": "demo"}}]}]}}},
+                "envFrom": [{"configMapRef": {"name": source}}]}]}}},
     }))
     .unwrap()
 }
@@ -41,7 +42,7 @@ fn workload() -> Deployment {
 /// The annotation of the snapshot with this content, once the snapshot has it.
 async fn changed_by(config_maps: &Api<ConfigMap>, text: &str) -> Option<String> {
     let found =
-        config_maps.list(&kube::api::ListParams::default().labels("confrev.dev/source=demo")).await.ok()?;
+        config_maps.list(&kube::api::ListParams::default().labels("confrev.dev/source")).await.ok()?;
     let holds = |snapshot: &&ConfigMap| snapshot.data.as_ref().is_some_and(|data| data["text"] == text);
     found.items.iter().find(holds)?.metadata.annotations.as_ref()?.get("confrev.dev/changed-by").cloned()
 }
@@ -57,7 +58,8 @@ async fn snapshot_names_user_of_its_change() {
     let _programs = start(&stage, 2, &[], &[&ca, &name, "--record-users"]).await;
     let admin: Api<ConfigMap> = Api::namespaced(stage.client().await, namespace.name());
     let workloads: Api<Deployment> = Api::namespaced(stage.client().await, namespace.name());
-    until("the workload", async || workloads.create(&PostParams::default(), &workload()).await.ok()).await;
+    until("the workload", async || workloads.create(&PostParams::default(), &workload("demo")).await.ok())
+        .await;
 
     let by = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     for (user, text) in
@@ -85,4 +87,32 @@ async fn snapshot_names_user_of_its_change() {
     carol.patch("demo", &by, &content("F")).await.unwrap();
     let expected = format!("{MANAGER} (Update) by carol");
     until("the user's name", async || (changed_by(&admin, "F").await? == expected).then_some(())).await;
+}
+
+/// Both managers have the same time then, and the API server keeps the creator as an owner of the map.
+#[tokio::test(flavor = "multi_thread")]
+async fn change_in_the_second_of_creation_has_its_author() {
+    let stage = Stage::take().await;
+    let namespace = stage.namespace().await;
+    let _programs = start(&stage, 1, &[], &[]).await;
+    let config_maps: Api<ConfigMap> = Api::namespaced(stage.client().await, namespace.name());
+    let workloads: Api<Deployment> = Api::namespaced(stage.client().await, namespace.name());
+    let by = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let mut numbers = 0..;
+    let source = until("a change in the second of its object's creation", async || {
+        let name = format!("young-{}", numbers.next()?);
+        let created = ConfigMap {
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            data: Some([("text".to_owned(), "A".to_owned())].into()),
+            ..ConfigMap::default()
+        };
+        config_maps.create(&PostParams::default(), &created).await.ok()?;
+        let changed = config_maps.patch(&name, &by, &content("B")).await.ok()?;
+        let managers = changed.metadata.managed_fields?;
+        (managers.len() == 2 && managers[0].time == managers[1].time).then_some(name)
+    })
+    .await;
+    until("the workload", async || workloads.create(&PostParams::default(), &workload(&source)).await.ok())
+        .await;
+    assert_eq!(changed_by(&config_maps, "B").await.as_deref(), Some("editor (Update)"));
 }
