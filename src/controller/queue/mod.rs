@@ -243,6 +243,12 @@ impl Queue {
         self.working.contains(task)
     }
 
+    /// When a queued task is due.
+    #[cfg(test)]
+    pub(crate) fn due(&self, task: &Task) -> Option<Timestamp> {
+        self.at.get(task).copied()
+    }
+
     /// How many workloads wait to be rolled.
     pub fn pending_rolls(&self) -> usize {
         self.at.keys().chain(&self.working).filter(|task| matches!(task, Task::Roll(_))).count()

@@ -176,3 +176,228 @@ impl State {
         self.queue.schedule(Task::Analyse(source.clone()), now);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controller::{
+            index::{
+                fixture::{key, object, snapshot, source},
+                records::{NamespaceSettings, SourceRecord},
+            },
+            reconcile::{
+                fixture::{at, limited, on, set_source, state},
+                rolls::Rolling,
+            },
+        },
+        resolve::Health,
+    };
+
+    const ANALYSED: [(&str, &str); 3] = [("waves", "1"), ("analysis", "sound"), ("on-failure", "revert")];
+
+    /// One of three workloads has moved to the content 2 of a at the start, and has this health.
+    fn moved_one(health: Health, annotations: &[(&str, &'static str)]) -> State {
+        let moved = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, health) };
+        let waits = on(1, Health::Settled);
+        let mut state = state(&[("moved", &moved), ("waits", &waits), ("other", &waits)]);
+        set_source(&mut state, "a", limited("a", 2, annotations));
+        state
+    }
+
+    /// What is done about the analysis at this second.
+    fn step(state: &mut State, second: i64) -> String {
+        match state.analyse(&source("a"), at(second)) {
+            Reconciled::Done => "done".to_owned(),
+            Reconciled::Later(at) => format!("later {}", at.as_second()),
+            Reconciled::Act(Action::Analyse { wave, .. }) => format!("read wave {wave}"),
+            Reconciled::Act(Action::EndAnalysis { .. }) => "end".to_owned(),
+            Reconciled::Act(Action::SetRefused { .. }) => "refuse".to_owned(),
+            Reconciled::Act(other) => format!("{other:?}"),
+        }
+    }
+
+    /// The name of the run of the first wave.
+    fn first_run(state: &mut State) -> Box<str> {
+        match state.analyse(&source("a"), at(9)) {
+            Reconciled::Act(Action::Analyse { run, wave: 1, .. }) => run,
+            other => panic!("no run is needed: {other:?}"),
+        }
+    }
+
+    /// A state whose first wave has ended, and what was read of its run at the tenth second.
+    fn read(run: RunState, annotations: &[(&str, &'static str)]) -> State {
+        let mut state = moved_one(Health::Settled, annotations);
+        let name = first_run(&mut state);
+        state.index.analyses_mut().set(&source("a"), AnalysisRun { name, state: run }, at(10));
+        state
+    }
+
+    #[test]
+    fn run_is_read_until_it_has_a_result() {
+        let failed = || RunState::Failed("x".into());
+        let hold = [("waves", "1"), ("analysis", "sound")];
+        for (state, annotations, second, expected) in [
+            (RunState::Unknown, &ANALYSED[..], 10, "read wave 1"),
+            (RunState::Running, &ANALYSED, 11, "later 12"),
+            (RunState::Running, &ANALYSED, 12, "read wave 1"),
+            (RunState::Successful, &ANALYSED, 12, "done"),
+            (RunState::Unavailable("x".into()), &ANALYSED, 24, "later 25"),
+            (RunState::Unavailable("x".into()), &ANALYSED, 25, "read wave 1"),
+            (RunState::Undecided("x".into()), &ANALYSED, 69, "later 70"),
+            (RunState::Undecided("x".into()), &ANALYSED, 70, "read wave 1"),
+            (failed(), &ANALYSED, 11, "refuse"),
+            (failed(), &hold, 69, "later 70"),
+            (failed(), &hold, 70, "read wave 1"),
+        ] {
+            assert_eq!(
+                step(&mut read(state.clone(), annotations), second),
+                expected,
+                "{state:?} {annotations:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_run_judges_a_wave_that_continues() {
+        let every =
+            Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, Health::Progressing) };
+        for (what, health, bake, all_moved, expected) in [
+            ("it progresses", Health::Progressing, "0s", false, "later 15"),
+            ("it bakes for long", Health::Settled, "60s", false, "later 15"),
+            ("it bakes until then", Health::Settled, "12s", false, "later 12"),
+            ("all have moved", Health::Progressing, "0s", true, "done"),
+        ] {
+            let mut state = moved_one(health, &[("waves", "1"), ("analysis", "sound"), ("bake", bake)]);
+            for name in ["waits", "other"].into_iter().filter(|_| all_moved) {
+                state.index.apply_workload(&key(name), Some(every.clone()), &mut Vec::new());
+            }
+            assert_eq!(step(&mut state, 10), expected, "{what}");
+        }
+        let mut state = moved_one(Health::Settled, &ANALYSED);
+        state.queue.schedule(Task::Roll(key("waits")), at(0));
+        assert!(state.queue.pop(at(1), at(0)).is_some());
+        assert_eq!(step(&mut state, 10), "later 15", "a roll is in progress");
+        let mut state = moved_one(Health::Settled, &ANALYSED);
+        let rolling = Rolling { since: at(0), before: on(1, Health::Settled) };
+        state.rolls.start(&key("waits"), rolling, (at(0), SignedDuration::ZERO), false);
+        state.rolls.end(&key("waits"), false, at(5));
+        assert_eq!(step(&mut state, 10), "later 15", "a roll may take effect");
+        assert_eq!(step(&mut state, 40), "read wave 1", "it did not");
+    }
+
+    #[test]
+    fn run_of_what_changed_is_ended() {
+        let apply = |state: &mut State, health| {
+            let moved = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, health) };
+            state.index.apply_workload(&key("moved"), Some(moved), &mut Vec::new());
+        };
+        let mut state = read(RunState::Running, &ANALYSED);
+        apply(&mut state, Health::Progressing);
+        assert_eq!(step(&mut state, 12), "later 17", "a workload is not healthy for a moment");
+        apply(&mut state, Health::Settled);
+        let run = AnalysisRun { name: "run-of-other-content".into(), state: RunState::Running };
+        state.index.analyses_mut().set(&source("a"), run, at(10));
+        assert_eq!(step(&mut state, 12), "end");
+        apply(&mut state, Health::Progressing);
+        assert_eq!(step(&mut state, 12), "end");
+        let aborted = [("aborted", "a-2000000000"), ("waves", "1"), ("analysis", "sound")];
+        for (run, expected) in [
+            (RunState::Unknown, "end"),
+            (RunState::Running, "end"),
+            (RunState::Undecided("x".into()), "done"),
+        ] {
+            let mut state = read(run, &ANALYSED);
+            set_source(&mut state, "a", limited("a", 2, &aborted));
+            assert_eq!(step(&mut state, 12), expected);
+        }
+    }
+
+    #[test]
+    fn change_of_a_workload_checks_analysed_sources() {
+        let mut state = moved_one(Health::Settled, &ANALYSED);
+        let record = Record {
+            uses: vec![
+                crate::controller::index::fixture::used("a", Some(2)),
+                crate::controller::index::fixture::used("b", Some(2)),
+            ],
+            ..on(2, Health::Settled)
+        };
+        state.index.apply_workload(&key("moved"), Some(record), &mut Vec::new());
+        let due = |state: &State, name: &str| state.queue.due(&Task::Analyse(source(name)));
+        state.enqueue_analyses(&key("moved"), at(10));
+        assert_eq!((due(&state, "a"), due(&state, "b")), (Some(at(10) + SETTLE), None));
+        state.queue.cancel(&Task::Analyse(source("a")));
+        for name in ["a", "b"] {
+            state.enqueue_analysis(&source(name), at(20));
+        }
+        assert_eq!((due(&state, "a"), due(&state, "b")), (Some(at(20) + SETTLE), None));
+        for namespace in ["ns", "other"] {
+            let settings = NamespaceSettings { group: Some("group".into()), ..NamespaceSettings::default() };
+            state.index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
+        }
+        state.enqueue_analysis(&source("b"), at(20));
+        assert_eq!(
+            due(&state, "b"),
+            Some(at(20) + SETTLE),
+            "the source of another namespace may have an analysis"
+        );
+    }
+
+    /// The first namespace of a group analyses the waves of all.
+    #[test]
+    fn one_run_judges_a_wave_of_a_group() {
+        let mut state = read(RunState::Running, &ANALYSED);
+        let first = Name::new("first", object("a"));
+        let known = SourceRecord { uid: "other".into(), ..limited("a", 2, &ANALYSED) };
+        state.index.set_read(&first, Some(known), &mut Vec::new());
+        for namespace in ["ns", "first"] {
+            let settings = NamespaceSettings { group: Some("group".into()), ..NamespaceSettings::default() };
+            state.index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
+        }
+        assert_eq!(step(&mut state, 12), "done");
+        assert_eq!(state.queue.due(&Task::Analyse(first)), Some(at(12)));
+        assert!(state.index.analyses().get(&source("a")).is_none());
+    }
+
+    #[test]
+    fn source_without_analysis_forgets_its_run() {
+        let mut state = read(RunState::Running, &ANALYSED);
+        set_source(&mut state, "a", limited("a", 2, &[("waves", "1")]));
+        assert_eq!(step(&mut state, 12), "done");
+        assert!(state.index.analyses().get(&source("a")).is_none());
+    }
+
+    #[test]
+    fn result_of_run_is_reported_at_once() {
+        let mut state = moved_one(Health::Settled, &ANALYSED);
+        let name = first_run(&mut state);
+        let known =
+            |state: &State| state.index.analyses().get(&source("a")).map(|known| known.run.state.clone());
+        let is_held = |state: &mut State, second| {
+            let turn = state.held_workloads.check(&state.index, &key("waits"), |_, _| false, at(second));
+            turn.held.is_some()
+        };
+        assert!(is_held(&mut state, 20));
+        for (run, is_new, is_reported) in [
+            (RunState::Running, true, true),
+            (RunState::Running, false, false),
+            (RunState::Successful, false, true),
+            (RunState::Successful, false, false),
+        ] {
+            state.queue.cancel(&Task::WriteEvent);
+            state.events.clear();
+            let run = AnalysisRun { name: name.clone(), state: run };
+            state.analysed(&source("a"), Analysed { run: run.clone(), wave: 1, is_new }, at(20));
+            assert_eq!(known(&state), Some(run.state.clone()));
+            assert_eq!(state.queue.due(&Task::Analyse(source("a"))), Some(at(20)));
+            assert_eq!(state.events.due().is_some(), is_reported, "{run:?}");
+        }
+        assert!(!is_held(&mut state, 20), "an earlier finding no longer counts");
+        state.queue.cancel(&Task::Analyse(source("a")));
+        state.analysis_ended(&source("a"), name, at(30));
+        assert_eq!(known(&state), Some(RunState::Undecided("was terminated".into())));
+        assert_eq!(state.queue.due(&Task::Analyse(source("a"))), Some(at(30)));
+        assert!(is_held(&mut state, 30), "{}", snapshot("a", 2));
+    }
+}

@@ -129,3 +129,131 @@ fn invalid(index: &Index, key: &WorkloadKey, of: &WindowOf, why: &str, now: Time
         WindowOf::Namespace => invalid_on_workload(index, key, true, why, now),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controller::index::{
+            fixture::{digest, index, key, object, record, source, source_record, used},
+            records::{Gates, NamespaceSettings},
+        },
+        resolve::Present,
+        snapshot::SourceKind,
+    };
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    /// A workload that has not seen the content 2 of its sources.
+    fn pending(uses: &[Use]) -> Record {
+        let seen = uses.iter().map(|used| (used.source.clone(), digest(1))).collect();
+        Record { seen, ..record("web", uses) }
+    }
+
+    fn gated(name: &str, window: Option<&str>, set: Option<&str>) -> SourceRecord {
+        let gates = Gates { window: window.map(Into::into), set: set.map(Into::into) };
+        SourceRecord { gates: Some(gates.into()), ..source_record(name, 2) }
+    }
+
+    /// Until when the workload waits in seconds, whether for the time only, and the notes of the Events.
+    fn wait(index: &Index, record: &Record) -> Option<(i64, bool, Vec<String>)> {
+        let shut = shut(index, &key("web"), record, NOW)?;
+        Some((
+            shut.until.as_second(),
+            shut.is_expected,
+            shut.events.into_iter().map(|event| event.note).collect(),
+        ))
+    }
+
+    #[test]
+    fn closed_windows_postpone_until_they_open() {
+        let own = |window: &str| Record { window: Some(window.into()), ..pending(&[used("a", Some(1))]) };
+        let none = pending(&[used("a", Some(1))]);
+        // It is midnight.
+        for (what, record, of_source, of_namespace, expected) in [
+            ("no window", &none, None, None, None),
+            ("its own is open", &own("00:00-01:00"), None, None, None),
+            ("its own opens soon", &own("00:05-01:00"), None, None, Some(300)),
+            ("its own opens later", &own("12:00-13:00"), None, None, Some(600)),
+            ("that of the source", &none, Some("00:05-01:00"), None, Some(300)),
+            ("that of the namespace", &none, None, Some("00:05-01:00"), Some(300)),
+            ("the last one counts", &own("00:05-01:00"), Some("00:06-01:00"), Some("00:07-01:00"), Some(420)),
+        ] {
+            let mut index = index(&[("web", record)]);
+            index.set_read(&source("a"), Some(gated("a", of_source, None)), &mut Vec::new());
+            let settings =
+                NamespaceSettings { window: of_namespace.map(Into::into), ..NamespaceSettings::default() };
+            index.apply_namespace_settings(&"ns".into(), settings, &mut Vec::new());
+            assert_eq!(wait(&index, record), expected.map(|until| (until, true, Vec::new())), "{what}");
+        }
+        let seen = record("web", &[used("a", Some(2))]);
+        let mut index = index(&[("web", &seen)]);
+        index.set_read(&source("a"), Some(gated("a", Some("12:00-13:00"), None)), &mut Vec::new());
+        assert_eq!(wait(&index, &seen), None, "the source moves nothing");
+    }
+
+    #[test]
+    fn invalid_settings_are_reported() {
+        let record = pending(&[used("a", Some(1))]);
+        for (window, set, part) in
+            [(Some("never"), None, "confrev.dev/window"), (None, Some("shop"), "confrev.dev/set")]
+        {
+            let mut index = index(&[("web", &record)]);
+            index.set_read(&source("a"), Some(gated("a", window, set)), &mut Vec::new());
+            let (until, is_expected, notes) = wait(&index, &record).unwrap();
+            assert_eq!((until, is_expected, notes.len()), (600, false, 1), "{notes:?}");
+            assert!(notes[0].contains(part), "{notes:?}");
+        }
+    }
+
+    /// The source a of the set changes. What is the source b to the workload?
+    #[test]
+    fn workload_waits_for_the_sources_of_a_set() {
+        let plain = used("b", Some(2));
+        let excluded = Use { excluded: true, ..plain.clone() };
+        let live = Use { live: true, snapshot: None, ..plain.clone() };
+        let as_written = Present { stays_as_written: true, ..source_record("b", 2).present };
+        let read_live = Present { live: Some(true), ..as_written.clone() };
+        let b = |version: &str| gated("b", None, Some(version));
+        let other = |present: Present| SourceRecord { present, ..b("shop/2") };
+        let differs = Some((600, false, Vec::new()));
+        for (what, used_b, known, expected) in [
+            ("another version", &plain, b("shop/2"), differs.clone()),
+            ("the same version", &plain, b("shop/1"), None),
+            ("another set", &plain, b("other/2"), None),
+            ("no set", &plain, source_record("b", 2), None),
+            ("its reference is excluded", &excluded, b("shop/2"), None),
+            ("it stays as written", &plain, other(as_written.clone()), None),
+            ("it is read live", &plain, other(read_live), differs.clone()),
+            ("the workload reads it live", &live, other(as_written), differs),
+        ] {
+            let record = Record {
+                seen: [(object("a"), digest(1)), (object("b"), digest(2))].into_iter().collect(),
+                ..record("web", &[used("a", Some(1)), used_b.clone()])
+            };
+            let mut index = index(&[("web", &record)]);
+            let changes = &mut Vec::new();
+            index.set_read(&source("a"), Some(gated("a", None, Some("shop/1"))), changes);
+            index.set_read(&source("b"), Some(known), changes);
+            assert_eq!(wait(&index, &record), expected, "{what}");
+            index.set_source_unknown(&source("b"));
+            assert_eq!(wait(&index, &record), Some((1, true, Vec::new())), "{what}, and is read again");
+        }
+    }
+
+    #[test]
+    fn new_content_is_postponed_by_its_own_window() {
+        let record = Record { window: Some("00:00-12:00".into()), ..pending(&[used("a", Some(1))]) };
+        let index = index(&[("web", &record)]);
+        let reason = |window: &str| {
+            let json = format!(
+                r#"{{"metadata":{{"name":"a","annotations":{{"confrev.dev/window":"{window}"}}}},"data":{{}}}}"#
+            );
+            let content = Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap();
+            postponed(&index, &key("web"), &record, &source("a"), &content, NOW)
+        };
+        assert_eq!(reason("00:00-01:00"), None);
+        let why = reason("01:00-02:00").unwrap();
+        assert!(why.contains("outside the window of ConfigMap \"a\""), "{why}");
+    }
+}

@@ -46,3 +46,88 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        controller::{
+            index::{
+                fixture::{digest, held, key, object, record, snapshot, snapshot_record, source, used},
+                records::SnapshotRecord,
+            },
+            name::Name,
+            queue::Task,
+            reconcile::{
+                fixture::{at, on, state},
+                missing_snapshots::Conclusion,
+                state::State,
+            },
+        },
+        resolve::{Health, Record},
+        telemetry::metrics::StateCounts,
+    };
+
+    /// A workload in each state that is counted, and two that are held.
+    fn busy() -> State {
+        let seen = [(object("a"), digest(2))].into_iter().collect();
+        let mut state = state(&[
+            ("pinned", &Record { seen, ..on(1, Health::Settled) }),
+            ("hold", &record("hold", &[held("a", 1)])),
+            ("nothing", &record("nothing", &[used("none", None)])),
+            ("lost", &record("lost", &[used("a", Some(9))])),
+            ("waits", &on(1, Health::Settled)),
+            ("bakes", &on(2, Health::Settled)),
+        ]);
+        state.index.set_read(&source("none"), None, &mut Vec::new());
+        state.queue.schedule(Task::Roll(key("waits")), at(5));
+        state.held_workloads.postpone(&key("waits"), false);
+        state.held_workloads.postpone(&key("bakes"), true);
+        state
+    }
+
+    /// Finds no content for a snapshot, twice.
+    fn lose(state: &mut State, snapshot: &Name) {
+        state.missing.not_found(snapshot, at(0));
+        assert_eq!(state.missing.not_found(snapshot, at(5)), Conclusion::Lost);
+    }
+
+    #[test]
+    fn only_the_leader_counts_decisions() {
+        let mut state = busy();
+        lose(&mut state, &source("a").sibling(snapshot("a", 9)));
+        let objects = StateCounts { workloads: 6, sources: 3, snapshots: 6, ..StateCounts::default() };
+        assert_eq!(state.standing(false), objects);
+        let decided = StateCounts { pending: 1, held: 2, baking: 1, pinned: 1, ..objects };
+        assert_eq!(state.standing(true), StateCounts { on_hold: 1, unresolved: 1, lost: 1, ..decided });
+        state.held_workloads.release(&key("bakes"));
+        assert!(state.held_workloads.is_held(&key("waits")));
+        assert!(!state.held_workloads.is_held(&key("bakes")));
+        assert_eq!((state.standing(true).held, state.standing(true).baking), (1, 0));
+    }
+
+    #[test]
+    fn snapshot_is_lost_while_missing_and_used() {
+        let mut state = busy();
+        for (content, is_lost) in [(9, true), (1, false), (8, false)] {
+            let name = source("a").sibling(snapshot("a", content));
+            lose(&mut state, &name);
+            assert_eq!(state.standing(true).lost, usize::from(is_lost), "{name}");
+            state.missing.retain(|_| false);
+        }
+    }
+
+    #[test]
+    fn lost_key_is_known_until_it_returns() {
+        let mut state = busy();
+        let name = source("a").sibling("keyed");
+        let digest = format!("hmac-sha256:00000001:{:0<64}", 5).parse().unwrap();
+        let keyed = SnapshotRecord { digest, ..snapshot_record("a", 5) };
+        for record in [None, Some(keyed), None] {
+            let count = usize::from(record.is_some());
+            state.index.apply_snapshot(&name, record, &mut Vec::new());
+            assert_eq!(state.standing(false).unverifiable, 0, "another replica reports it");
+            assert_eq!(state.standing(true).unverifiable, count);
+            assert_eq!(state.key_loss_is_reported, count > 0);
+        }
+    }
+}

@@ -130,9 +130,7 @@ impl HeldWorkloads {
         let has_other = || {
             let rolls = free().any(|used| {
                 let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-                let is_pending = |known: &SourceRecord| {
-                    used.snapshot.is_none() || !record.has_seen(&used.source, &known.present.digests)
-                };
+                let is_pending = |known: &SourceRecord| record.is_pending_for(used, &known.present);
                 !refused.contains(&name) && index.existing_source(&name).is_some_and(is_pending)
             });
             rolls || index.joining(key).is_some() || index.is_returning(key, record)
@@ -361,11 +359,207 @@ pub(super) fn standing(
 mod tests {
     use super::*;
     use crate::{
-        controller::{Action, Config, Outcome, State, index::fixture},
+        cluster::Precondition,
+        controller::{
+            Action, Config, Outcome, State,
+            index::{
+                fixture::{self, digest, key, object, record, refusal, reverting, snapshot, source, used},
+                records::SnapshotRecord,
+            },
+            reconcile::fixture::{at, limited, on, set_source, state},
+        },
         kinds::Kinds,
-        resolve::Observed,
+        resolve::{Observed, Present, SpreadPolicy, Use},
         snapshot::{ObjectName, SourceKind},
+        telemetry::metrics::Reason,
     };
+
+    /// Until when the workload is held in milliseconds, and the sources whose hold is to be reported; and the Events.
+    fn check(state: &mut State, name: &str, now: Timestamp) -> (Option<(i64, Vec<Name>)>, Vec<Event>) {
+        let Turn { held, events } = state.held_workloads.check(&state.index, &key(name), |_, _| false, now);
+        (held.map(|held| (held.until.as_millisecond(), held.new)), events)
+    }
+
+    fn is_held(state: &mut State, name: &str, now: Timestamp) -> bool {
+        check(state, name, now).0.is_some()
+    }
+
+    /// A workload that moved to the content 2 of a at the start, with this health, and two that wait.
+    fn moved_one(health: Health, annotations: &[(&str, &'static str)]) -> State {
+        let moved = [(object("a"), at(0))].into_iter().collect();
+        let moved = Record { moved, ..on(2, health) };
+        let waits = on(1, Health::Settled);
+        let mut state = state(&[("moved", &moved), ("waits", &waits), ("other", &waits)]);
+        set_source(&mut state, "a", limited("a", 2, annotations));
+        state
+    }
+
+    fn refuse(state: &mut State, name: &str) {
+        let refused =
+            SnapshotRecord { refused: Some(refusal(None).into()), ..fixture::snapshot_record(name, 2) };
+        let snapshot = source(name).sibling(snapshot(name, 2));
+        state.index.apply_snapshot(&snapshot, Some(refused), &mut Vec::new());
+    }
+
+    #[test]
+    fn finding_counts_for_half_a_second() {
+        let mut state = moved_one(Health::Progressing, &[("max-in-flight", "1")]);
+        assert_eq!(check(&mut state, "waits", at(10)).0, Some((11_000, Vec::new())));
+        let found = state.held_workloads.recent.values().next().unwrap();
+        // The clock may step back.
+        for (milliseconds, is_fresh) in [(-1, false), (0, true), (499, true), (500, false)] {
+            let then = at(10) + SignedDuration::from_millis(milliseconds);
+            assert_eq!(found.is_fresh(then), is_fresh, "after {milliseconds} ms");
+        }
+        assert!(is_held(&mut state, "other", at(10)));
+        assert_eq!(
+            (state.held_workloads.len(), state.held_workloads.baking()),
+            (2, 0),
+            "a person may need to act"
+        );
+        let now = at(10);
+        let other = limited("a", 2, &[("max-in-flight", "2")]);
+        state.update(now, |index, changes| index.set_read(&source("a"), Some(other), changes));
+        assert!(!is_held(&mut state, "waits", now), "other settings count at once");
+        assert_eq!(state.held_workloads.len(), 1);
+    }
+
+    #[test]
+    fn bake_time_is_waited_for() {
+        let waves = [("waves", "1,2"), ("bake", "10s")];
+        let mut state = moved_one(Health::Settled, &waves);
+        for (millisecond, until) in [(1_000, 6_000), (8_000, 10_000), (9_500, 10_500)] {
+            let now = Timestamp::from_millisecond(millisecond).unwrap();
+            assert_eq!(check(&mut state, "waits", now).0, Some((until, Vec::new())));
+            assert_eq!((state.held_workloads.len(), state.held_workloads.baking()), (1, 1));
+        }
+        let mut turns = ["waits", "other"].map(|name| check(&mut state, name, at(11)));
+        turns.sort_by_key(|(held, _)| held.is_some());
+        let [(first, events), (second, none)] = turns;
+        assert_eq!((first, second), (None, Some((12_000, Vec::new()))), "the other one waits for its turn");
+        assert_eq!(events.iter().map(|event| event.reason).collect::<Vec<_>>(), [Reason::WaveBegun]);
+        assert_eq!((none.len(), state.held_workloads.len(), state.held_workloads.baking()), (0, 1, 1));
+    }
+
+    #[test]
+    fn only_time_and_analyses_end_waits_by_themselves() {
+        let analysis = |state| Wait::Analysis(crate::resolve::AnalysisRun { name: "run".into(), state });
+        let proof = Proof { workload: key("web"), rolled_back: false };
+        for (wait, expected) in [
+            (Wait::Bake(at(1)), true),
+            (Wait::Turn, true),
+            (analysis(RunState::Unknown), true),
+            (analysis(RunState::Running), true),
+            (analysis(RunState::Successful), false),
+            (analysis(RunState::Failed("x".into())), false),
+            (analysis(RunState::Undecided("x".into())), false),
+            (analysis(RunState::Unavailable("x".into())), false),
+            (Wait::Bad(proof), false),
+            (Wait::Full, false),
+            (Wait::Invalid("x".into()), false),
+            (Wait::Unproven, false),
+            (Wait::Aborted, false),
+            (Wait::Refused, false),
+        ] {
+            assert_eq!(is_expected(&wait), expected, "{wait:?}");
+        }
+    }
+
+    #[test]
+    fn hold_is_reported_until_it_ends() {
+        let mut state = moved_one(Health::Failed, &[("max-in-flight", "5")]);
+        assert_eq!(check(&mut state, "waits", at(10)).0, Some((11_000, vec![source("a")])));
+        assert_eq!(check(&mut state, "other", at(12)).0, Some((13_000, Vec::new())), "it is known");
+        let event = state.held_workloads.event(&state.index, &source("a"), at(12)).unwrap();
+        assert_eq!((event.reason, &*event.same), (Reason::RollHeld, &*at(10).to_string()));
+        assert!(event.note.starts_with("2 workloads are held: "), "{}", event.note);
+        let recovered = on(2, Health::Settled);
+        state.index.apply_workload(&key("moved"), Some(recovered), &mut Vec::new());
+        // A workload that failed is held by no failure, which says nothing about the others.
+        state.index.apply_workload(&key("other"), Some(on(1, Health::Failed)), &mut Vec::new());
+        assert_eq!(check(&mut state, "other", at(20)), (None, Vec::new()));
+        let (held, events) = check(&mut state, "waits", at(20));
+        assert_eq!((held, events.len()), (None, 1));
+        assert_eq!((events[0].reason, &*events[0].same), (Reason::RollReleased, &*at(10).to_string()));
+        assert!(check(&mut state, "waits", at(21)).1.is_empty(), "the end is reported once");
+        assert_eq!(state.held_workloads.event(&state.index, &source("a"), at(21)), None);
+    }
+
+    /// The content of a is refused. A workload that waits for it rolls if something else requires that.
+    #[test]
+    fn refused_content_holds_no_other_change() {
+        let seen = |contents: &[(&str, u8)]| {
+            contents.iter().map(|(name, content)| (object(name), digest(*content))).collect()
+        };
+        let with = |b: Use, seen_b: u8| Record {
+            seen: seen(&[("a", 1), ("b", seen_b)]),
+            ..record("web", &[used("a", Some(1)), b])
+        };
+        let as_written = Present { stays_as_written: true, ..fixture::source_record("b", 2).present };
+        let as_written = SourceRecord { present: as_written, ..fixture::source_record("b", 2) };
+        let plain = fixture::source_record("b", 2);
+        let previous = [(object("b"), snapshot("b", 1))].into_iter().collect();
+        let returning = Record { previous, ..with(used("b", Some(2)), 2) };
+        let moved = Record { seen: seen(&[("a", 2), ("b", 2)]), ..with(used("b", Some(2)), 2) };
+        let moved = Record { uses: vec![used("a", Some(2)), used("b", Some(2))], ..moved };
+        for (what, record, b, rolls) in [
+            ("nothing else", on(1, Health::Settled), plain.clone(), false),
+            ("b has been seen", with(used("b", Some(2)), 2), plain.clone(), false),
+            ("b is new to it", with(used("b", None), 2), plain.clone(), true),
+            ("b changed", with(used("b", Some(1)), 1), plain.clone(), true),
+            ("b changed, on hold", with(fixture::held("b", 1), 1), plain.clone(), false),
+            ("b is refused, too", returning, reverting("b", 2), true),
+            ("its reference to b returns to the name", with(used("b", Some(2)), 2), as_written.clone(), true),
+            ("the same, and it has moved to a", moved, as_written, true),
+        ] {
+            let is_refused = b.spread.reverts;
+            let mut state = state(&[("web", &record)]);
+            for (name, known) in [("a", reverting("a", 2)), ("b", b)] {
+                set_source(&mut state, name, known);
+            }
+            refuse(&mut state, "a");
+            if is_refused {
+                refuse(&mut state, "b");
+            }
+            let (held, events) = check(&mut state, "web", at(10));
+            assert_eq!(held, (!rolls).then(|| (15_000, Vec::new())), "{what}");
+            assert_eq!((events, state.held_workloads.baking()), (Vec::new(), 0), "{what}");
+            assert_eq!(state.held_workloads.is_held(&key("web")), !rolls, "{what}");
+            let condition = Precondition::Version("7".to_owned());
+            state.index.apply_joining(&key("web"), record, condition, &mut Vec::new());
+            assert!(!is_held(&mut state, "web", at(11)), "{what}, and its namespace opts it in");
+        }
+    }
+
+    #[test]
+    fn objection_is_raised_for_workloads_that_would_roll() {
+        let waits = on(1, Health::Settled);
+        let untracked = Record { track: false, ..waits.clone() };
+        let on_hold = Record { uses: vec![fixture::held("a", 1)], ..waits.clone() };
+        let lasting = SpreadPolicy::default();
+        let refused = Some("a-2000000000 was refused (it fails)");
+        for (what, record, known, expected) in [
+            ("it waits", &waits, reverting("a", 2), refused),
+            ("it does not track", &untracked, reverting("a", 2), None),
+            ("it is on hold", &on_hold, reverting("a", 2), None),
+            ("it has seen the content", &on(2, Health::Settled), reverting("a", 2), None),
+            (
+                "nothing limits the change",
+                &waits,
+                SourceRecord { spread: lasting.into(), ..reverting("a", 2) },
+                None,
+            ),
+        ] {
+            let mut state = state(&[("web", record)]);
+            set_source(&mut state, "a", known.clone());
+            refuse(&mut state, "a");
+            assert_eq!(objection(&state.index, &source("a"), &known, at(10)).as_deref(), expected, "{what}");
+        }
+        let state = moved_one(Health::Failed, &[("max-in-flight", "1")]);
+        let known = state.index.existing_source(&source("a")).unwrap();
+        let why = objection(&state.index, &source("a"), known, at(10)).unwrap();
+        assert!(why.starts_with("Deployment/moved failed with a-2000000000"), "{why}");
+    }
 
     #[test]
     fn state_forgets_holds_of_deleted_workloads() {

@@ -7,6 +7,8 @@ pub(crate) mod bound;
 pub(crate) mod enqueue;
 pub(crate) mod event_texts;
 pub(crate) mod events;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub(crate) mod gates;
 pub(crate) mod gauges;
 pub(crate) mod held;

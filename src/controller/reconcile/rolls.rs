@@ -124,6 +124,35 @@ mod tests {
     use crate::controller::index::fixture;
 
     #[test]
+    fn unknown_outcome_counts_until_it_shows_or_passes() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let after = |seconds| now + SignedDuration::from_secs(seconds);
+        let before = fixture::record("web", &[]);
+        let (web, other) = (fixture::key("web"), fixture::key("other"));
+        let mut rolls = Rolls::default();
+        let end = |rolls: &mut Rolls, key: &WorkloadKey, is_known, at| {
+            let rolling = Rolling { since: now, before: before.clone() };
+            rolls.start(key, rolling, (now, SignedDuration::ZERO), false);
+            assert_eq!(rolls.rolling(key).map(|rolling| rolling.since), Some(now));
+            assert!(rolls.end(key, is_known, at).is_some(), "it was in progress");
+            assert!(rolls.rolling(key).is_none(), "it has ended");
+        };
+        end(&mut rolls, &web, false, now);
+        end(&mut rolls, &other, false, after(20));
+        for (key, second, may) in
+            [(&web, 0, true), (&web, 29, true), (&web, 30, false), (&other, 49, true), (&other, 50, false)]
+        {
+            assert_eq!(rolls.may_take_effect(key, &before, after(second)), may, "{key:?} after {second} s");
+        }
+        let rolled = Record { last_roll: Some(after(1)), ..before.clone() };
+        assert!(!rolls.may_take_effect(&web, &rolled, after(2)), "the record shows it");
+        end(&mut rolls, &other, true, after(21));
+        assert!(!rolls.may_take_effect(&other, &before, after(22)), "the outcome is known");
+        end(&mut rolls, &other, false, after(31));
+        assert_eq!(rolls.unknown.keys().collect::<Vec<_>>(), [&other], "that of web has passed");
+    }
+
+    #[test]
     fn counts_rolls_that_waited_for_the_rate() {
         let record = fixture::record("web", &[]);
         let now = Timestamp::from_second(1_000_000).unwrap();

@@ -91,7 +91,7 @@ async fn snapshot_names_user_of_its_change() {
 
 /// Both managers have the same time then, and the API server keeps the creator as an owner of the map.
 #[tokio::test(flavor = "multi_thread")]
-async fn change_in_the_second_of_creation_has_its_author() {
+async fn change_in_second_of_creation_has_author() {
     let stage = Stage::take().await;
     let namespace = stage.namespace().await;
     let _programs = start(&stage, 1, &[], &[]).await;

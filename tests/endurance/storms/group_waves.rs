@@ -286,6 +286,8 @@ impl Watch {
         let cluster = fleet.worlds[0].cluster;
         let mut kubectl = Command::new(cluster.bin("kubectl"))
             .args(["get", "deployments", "--all-namespaces", "--watch", "--selector", &fleet.selector])
+            // kubectl prints no object of a list that comes in chunks, and a chunk has 500 objects.
+            .arg("--chunk-size=0")
             .arg(format!("--output=jsonpath={COLUMNS}"))
             .env("KUBECONFIG", cluster.kubeconfig())
             .stdout(Stdio::piped())

@@ -1,0 +1,58 @@
+//! A small state for tests of single rules: the index of [`crate::controller::index::fixture`], and no task.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::state::State;
+use crate::{
+    controller::{
+        config::Config,
+        index::{
+            fixture::{digest, index, object, record, source, source_record, used},
+            records::SourceRecord,
+        },
+    },
+    kinds::Kinds,
+    resolve::{Health, Record, SpreadPolicy},
+};
+
+/// The time of this second.
+pub(crate) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+/// A state with these workloads of the namespace.
+pub(crate) fn state(workloads: &[(&str, &Record)]) -> State {
+    let config = Config {
+        settle: SignedDuration::from_secs(2),
+        orphan_grace: SignedDuration::from_mins(10),
+        rolls_per_second: 1000,
+        max_snapshots: 2000,
+        secrets: false,
+    };
+    let mut state = State::new(Arc::new(Kinds::default()), config);
+    state.index = index(workloads);
+    state
+}
+
+/// A workload that has seen a content of the source a, uses its snapshot, and has this health.
+pub(crate) fn on(content: u8, health: Health) -> Record {
+    let seen = [(object("a"), digest(content))].into_iter().collect();
+    Record { seen, health, ..record("web", &[used("a", Some(content))]) }
+}
+
+/// A source with a content and with these annotations, without the prefix of their names.
+pub(crate) fn limited(name: &str, content: u8, annotations: &[(&str, &'static str)]) -> SourceRecord {
+    let spread = SpreadPolicy::read(|key| {
+        let of = |(name, _): &&(&str, &str)| key.strip_prefix(crate::annotations::PREFIX) == Some(*name);
+        annotations.iter().find(of).map(|(_, value)| *value)
+    });
+    SourceRecord { spread: spread.into(), ..source_record(name, content) }
+}
+
+/// Applies a source of the namespace, in which no Rollout uses the template of another workload.
+pub(crate) fn set_source(state: &mut State, name: &str, known: SourceRecord) {
+    state.index.set_read(&source(name), Some(known), &mut Vec::new());
+    state.index.referrers_mut().set_listed("ns");
+}
