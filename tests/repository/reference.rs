@@ -44,6 +44,7 @@ fn tables() -> String {
         let _ = writeln!(text, "| `{}` | {variable} | {default} | {} |", spelled(option), help(option));
     }
     text += "\n`CONFREV_LOG` sets the log level, as a filter of Rust's `tracing`: `debug`, or `info,confrev::admission=debug`.\n";
+    text += "A release build has no level `trace`.\n";
     text += "\n### Cluster flags\n\nkubectl's own flags, for every command that connects to a cluster.\n\n";
     text += "| option | meaning |\n|---|---|\n";
     let status = cli.find_subcommand("status").unwrap();
