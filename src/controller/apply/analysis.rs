@@ -94,25 +94,15 @@ fn object_of(wanted: &WantedRun<'_>, spec: &Value, mut labels: Value) -> Value {
     })
 }
 
-/// Deletes the oldest runs of a source, and terminates those that judge nothing any more.
+/// Terminates the runs of a source that judge nothing any more, and deletes the oldest ones.
 async fn prune<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<(), ApiError> {
-    let (namespace, object) = (&*wanted.source.namespace, &wanted.source.object);
-    let text = |run: &Value, field: &str| run["metadata"][field].as_str().unwrap_or_default().to_owned();
-    let is_its = |run: &Value| {
-        let owners = run["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-        owners.into_iter().any(|owner| owner["uid"] == wanted.uid) && text(run, "name") != wanted.run
-    };
-    let mut runs = api.analysis_runs(namespace, &source_label(&object.name)).await?;
-    runs.retain(is_its);
-    runs.sort_by_key(|run| std::cmp::Reverse(text(run, "creationTimestamp")));
-    for (number, run) in runs.iter().enumerate() {
+    let namespace = &*wanted.source.namespace;
+    let runs = api.analysis_runs(namespace, &source_label(&wanted.source.object.name)).await?;
+    for (pruning, run) in prunings(&runs, wanted.uid, wanted.run) {
         let (name, uid) = (text(run, "name"), text(run, "uid"));
-        let done = if number >= KEPT {
-            api.delete_analysis_run(namespace, &name, &uid).await
-        } else if RunState::read(run, wanted.uid) == RunState::Running && run["spec"]["terminate"] != true {
-            api.terminate_analysis_run(namespace, &name, &uid).await
-        } else {
-            Ok(())
+        let done = match pruning {
+            Pruning::Terminate => api.terminate_analysis_run(namespace, name, uid).await,
+            Pruning::Delete => api.delete_analysis_run(namespace, name, uid).await,
         };
         match done {
             Err(error) if error.is_not_found() || error.is_conflict() => {}
@@ -120,6 +110,33 @@ async fn prune<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<(), ApiError> 
         }
     }
     Ok(())
+}
+
+/// What is done to a run that judges nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pruning {
+    Terminate,
+    Delete,
+}
+
+fn text<'a>(run: &'a Value, field: &str) -> &'a str {
+    run["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// What is done to the runs of the source with this uid, except for the present one. A run ends before it is deleted, so that
+/// its controller ends the Jobs of its measurements.
+fn prunings<'a>(runs: &'a [Value], source_uid: &str, present: &str) -> Vec<(Pruning, &'a Value)> {
+    let is_its = |run: &&Value| {
+        let owners = run["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners.into_iter().any(|owner| owner["uid"] == source_uid) && text(run, "name") != present
+    };
+    let is_running = |run: &&Value| RunState::read(run, source_uid) == RunState::Running;
+    let (running, mut ended): (Vec<_>, Vec<_>) = runs.iter().filter(is_its).partition(is_running);
+    // Times have whole seconds.
+    ended.sort_by_key(|run| std::cmp::Reverse((text(run, "creationTimestamp"), text(run, "name"))));
+    let unasked = running.into_iter().filter(|run| run["spec"]["terminate"] != true);
+    let oldest = ended.into_iter().skip(KEPT);
+    unasked.map(|run| (Pruning::Terminate, run)).chain(oldest.map(|run| (Pruning::Delete, run))).collect()
 }
 
 /// Terminates a run of the source that has no result yet.
@@ -145,4 +162,66 @@ pub(super) async fn terminate<A: Api>(
         }
     }
     Ok(Outcome::AnalysisEnded(run.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run of the source `u`, created at this second.
+    fn run(second: usize, phase: &str, terminate: bool) -> Value {
+        json!({
+            "metadata": {
+                "name": format!("run-{second:02}"),
+                "creationTimestamp": format!("2026-01-02T03:04:{second:02}Z"),
+                "ownerReferences": [{"uid": "u"}],
+            },
+            "spec": {"terminate": terminate},
+            "status": {"phase": phase},
+        })
+    }
+
+    fn pruned(runs: &[Value], present: &str) -> Vec<(Pruning, String)> {
+        let named = |(pruning, run)| (pruning, text(run, "name").to_owned());
+        prunings(runs, "u", present).into_iter().map(named).collect()
+    }
+
+    #[test]
+    fn only_ended_runs_are_deleted() {
+        let ended = |seconds: std::ops::Range<usize>| seconds.map(|second| run(second, "Successful", false));
+        let delete = |name: &str| (Pruning::Delete, name.to_owned());
+        let terminate = |name: &str| (Pruning::Terminate, name.to_owned());
+        let of_other = json!({"metadata": {"name": "other", "ownerReferences": [{"uid": "v"}]}});
+        let with = |mut runs: Vec<Value>, more: Vec<Value>| {
+            runs.extend(more);
+            runs
+        };
+        for (what, runs, expected) in [
+            ("ten are kept", ended(10..20).collect(), vec![]),
+            ("the oldest ones go", ended(10..22).collect(), vec![delete("run-11"), delete("run-10")]),
+            (
+                "the present one does not count",
+                with(ended(10..20).collect(), vec![run(59, "Running", false)]),
+                vec![],
+            ),
+            (
+                "an old one still runs",
+                with(ended(10..20).collect(), vec![run(5, "Running", false), run(6, "", false)]),
+                vec![terminate("run-05"), terminate("run-06")],
+            ),
+            (
+                "it was terminated before",
+                with(ended(10..20).collect(), vec![run(5, "Running", true)]),
+                vec![],
+            ),
+            ("another source has one", with(ended(10..20).collect(), vec![of_other]), vec![]),
+        ] {
+            assert_eq!(pruned(&runs, "run-59"), expected, "{what}");
+        }
+        let mut same_second: Vec<_> = ended(10..22).collect();
+        for run in &mut same_second {
+            run["metadata"]["creationTimestamp"] = json!("2026-01-02T03:04:05Z");
+        }
+        assert_eq!(pruned(&same_second, "run-59"), [delete("run-11"), delete("run-10")], "by name");
+    }
 }
