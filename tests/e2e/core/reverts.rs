@@ -49,12 +49,29 @@ fn impatient(kind: &'static str) -> Load {
     let load = Load::new(kind, kind.trim_end_matches('s'), &["demo"]);
     let mut load = match kind {
         "cronjobs" => return load,
+        "daemonsets" => load.annotation("progress-deadline", "6s"),
         "statefulsets" => {
             let load = load.spec(json!({"replicas": 1, "podManagementPolicy": "Parallel"}));
             load.annotation("progress-deadline", "6s")
         }
         _ => load.spec(json!({"replicas": 1, "progressDeadlineSeconds": 6})),
     };
+    load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+    load
+}
+
+/// A Rollout with two Services in place of a canary.
+fn blue_green(world: &World) -> Load {
+    for name in ["active", "preview"] {
+        let spec = json!({"selector": {"app": "blue-green"}, "ports": [{"port": 80}]});
+        world
+            .apply(&json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}))
+            .ok();
+    }
+    let services =
+        json!({"activeService": "active", "previewService": "preview", "scaleDownDelaySeconds": 1});
+    let spec = json!({"replicas": 1, "progressDeadlineSeconds": 6, "strategy": {"blueGreen": services}});
+    let mut load = Load::new("rollouts", "blue-green", &["demo"]).spec(spec);
     load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
     load
 }
@@ -89,13 +106,16 @@ fn failure_takes_moved_workloads_back() {
         });
         world.set_config("demo", "good");
         world.kubectl(&["annotate", "configmap/demo", "confrev.dev/on-failure=revert"]).ok();
-        let loads = ["deployments", "statefulsets", "rollouts", "cronjobs"].map(impatient);
+        let [deployment, stateful_set, daemon_set, rollout, cron_job] =
+            ["deployments", "statefulsets", "daemonsets", "rollouts", "cronjobs"].map(impatient);
+        let loads = [deployment, stateful_set, daemon_set, rollout, blue_green(&world), cron_job];
+        let (cron_job, with_pods) = loads.split_last().expect("workloads");
         let all = manifests::list(&loads.each_ref().map(|load| load.manifest.clone()));
         world.apply(&all).ok();
-        for load in &loads[..3] {
+        for load in with_pods {
             load.wait_reads(&world, "demo", &["good"]);
         }
-        loads[3].wait_resolved(&world, "demo", "good");
+        cron_job.wait_resolved(&world, "demo", "good");
         let template = |load: &Load| {
             let mut template = load.live(&world).pointer(load.template).cloned().expect("a template");
             // The controller of Rollouts adds it, sooner or later.
@@ -111,9 +131,9 @@ fn failure_takes_moved_workloads_back() {
         };
 
         world.set_config("demo", "bad");
-        wait_for("all workloads to move", LIMIT, || expect(&on(&world, &loads, "bad").len(), &4));
+        wait_for("all workloads to move", LIMIT, || expect(&on(&world, &loads, "bad").len(), &loads.len()));
         wait_for("all workloads to go back", 2 * LIMIT, is_back);
-        for load in &loads[..3] {
+        for load in with_pods {
             load.wait_reads(&world, "demo", &["good"]);
         }
         let first = refused_at(&world, "bad").expect("a mark");
@@ -127,7 +147,7 @@ fn failure_takes_moved_workloads_back() {
         assert!(status.contains("was refused"), "{status}");
         let events = world.cluster.list("events", world.name(), "");
         let of = |reason: &str| events.iter().filter(|event| event["reason"] == reason).count();
-        assert!(of("ContentRefused") >= 1 && of("Reverted") >= 4, "{events:#?}");
+        assert!(of("ContentRefused") >= 1 && of("Reverted") >= loads.len(), "{events:#?}");
 
         world.confrev(&["waves", "retry", "demo"]).ok();
         wait_for("another failure", 3 * LIMIT, || match refused_at(&world, "bad") {
@@ -137,10 +157,10 @@ fn failure_takes_moved_workloads_back() {
         wait_for("all workloads to go back again", 2 * LIMIT, is_back);
 
         world.set_config("demo", "better");
-        for load in &loads[..3] {
+        for load in with_pods {
             load.wait_reads(&world, "demo", &["better"]);
         }
-        loads[3].wait_resolved(&world, "demo", "better");
+        cron_job.wait_resolved(&world, "demo", "better");
     });
 }
 
