@@ -100,14 +100,10 @@ async fn prune<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<(), ApiError> 
     let runs = api.analysis_runs(namespace, &source_label(&wanted.source.object.name)).await?;
     for (pruning, run) in prunings(&runs, wanted.uid, wanted.run) {
         let (name, uid) = (text(run, "name"), text(run, "uid"));
-        let done = match pruning {
+        unless_gone(match pruning {
             Pruning::Terminate => api.terminate_analysis_run(namespace, name, uid).await,
             Pruning::Delete => api.delete_analysis_run(namespace, name, uid).await,
-        };
-        match done {
-            Err(error) if error.is_not_found() || error.is_conflict() => {}
-            other => other?,
-        }
+        })?;
     }
     Ok(())
 }
@@ -119,6 +115,12 @@ enum Pruning {
     Delete,
 }
 
+/// The result of a write to a run. A run that was deleted, or replaced by another one of its name, needs no write.
+fn unless_gone(result: Result<(), ApiError>) -> Result<(), ApiError> {
+    result.or_else(|error| if error.is_not_found() || error.is_conflict() { Ok(()) } else { Err(error) })
+}
+
+/// A text of a run's metadata.
 fn text<'a>(run: &'a Value, field: &str) -> &'a str {
     run["metadata"][field].as_str().unwrap_or_default()
 }
@@ -155,11 +157,7 @@ pub(super) async fn terminate<A: Api>(
         }
     };
     if let Some(found) = found.filter(|found| RunState::read(found, uid) == RunState::Running) {
-        let uid = found["metadata"]["uid"].as_str().unwrap_or_default();
-        match api.terminate_analysis_run(namespace, run, uid).await {
-            Err(error) if error.is_not_found() || error.is_conflict() => {}
-            other => other?,
-        }
+        unless_gone(api.terminate_analysis_run(namespace, run, text(&found, "uid")).await)?;
     }
     Ok(Outcome::AnalysisEnded(run.into()))
 }
