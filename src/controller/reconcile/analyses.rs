@@ -183,11 +183,11 @@ mod tests {
     use crate::{
         controller::{
             index::{
-                fixture::{key, object, snapshot, source},
-                records::{NamespaceSettings, SourceRecord},
+                fixture::{key, object, snapshot, source, used},
+                records::SourceRecord,
             },
             reconcile::{
-                fixture::{at, limited, on, set_source, state},
+                fixture::{at, limited, moved_one, on, set_group, set_source},
                 rolls::Rolling,
             },
         },
@@ -195,15 +195,6 @@ mod tests {
     };
 
     const ANALYSED: [(&str, &str); 3] = [("waves", "1"), ("analysis", "sound"), ("on-failure", "revert")];
-
-    /// One of three workloads has moved to the content 2 of a at the start, and has this health.
-    fn moved_one(health: Health, annotations: &[(&str, &'static str)]) -> State {
-        let moved = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, health) };
-        let waits = on(1, Health::Settled);
-        let mut state = state(&[("moved", &moved), ("waits", &waits), ("other", &waits)]);
-        set_source(&mut state, "a", limited("a", 2, annotations));
-        state
-    }
 
     /// What is done about the analysis at this second.
     fn step(state: &mut State, second: i64) -> String {
@@ -316,13 +307,7 @@ mod tests {
     #[test]
     fn change_of_a_workload_checks_analysed_sources() {
         let mut state = moved_one(Health::Settled, &ANALYSED);
-        let record = Record {
-            uses: vec![
-                crate::controller::index::fixture::used("a", Some(2)),
-                crate::controller::index::fixture::used("b", Some(2)),
-            ],
-            ..on(2, Health::Settled)
-        };
+        let record = Record { uses: vec![used("a", Some(2)), used("b", Some(2))], ..on(2, Health::Settled) };
         state.index.apply_workload(&key("moved"), Some(record), &mut Vec::new());
         let due = |state: &State, name: &str| state.queue.due(&Task::Analyse(source(name)));
         state.enqueue_analyses(&key("moved"), at(10));
@@ -332,10 +317,7 @@ mod tests {
             state.enqueue_analysis(&source(name), at(20));
         }
         assert_eq!((due(&state, "a"), due(&state, "b")), (Some(at(20) + SETTLE), None));
-        for namespace in ["ns", "other"] {
-            let settings = NamespaceSettings { group: Some("group".into()), ..NamespaceSettings::default() };
-            state.index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
-        }
+        set_group(&mut state, "other");
         state.enqueue_analysis(&source("b"), at(20));
         assert_eq!(
             due(&state, "b"),
@@ -351,10 +333,7 @@ mod tests {
         let first = Name::new("first", object("a"));
         let known = SourceRecord { uid: "other".into(), ..limited("a", 2, &ANALYSED) };
         state.index.set_read(&first, Some(known), &mut Vec::new());
-        for namespace in ["ns", "first"] {
-            let settings = NamespaceSettings { group: Some("group".into()), ..NamespaceSettings::default() };
-            state.index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
-        }
+        set_group(&mut state, "first");
         assert_eq!(step(&mut state, 12), "done");
         assert_eq!(state.queue.due(&Task::Analyse(first)), Some(at(12)));
         assert!(state.index.analyses().get(&source("a")).is_none());

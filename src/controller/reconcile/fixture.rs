@@ -10,7 +10,7 @@ use crate::{
         config::Config,
         index::{
             fixture::{digest, index, object, record, source, source_record, used},
-            records::SourceRecord,
+            records::{NamespaceSettings, SourceRecord},
         },
     },
     kinds::Kinds,
@@ -55,4 +55,21 @@ pub(crate) fn limited(name: &str, content: u8, annotations: &[(&str, &'static st
 pub(crate) fn set_source(state: &mut State, name: &str, known: SourceRecord) {
     state.index.set_read(&source(name), Some(known), &mut Vec::new());
     state.index.referrers_mut().set_listed("ns");
+}
+
+/// A workload has moved to the content 2 of a at the start, and has this health. Two others wait.
+pub(crate) fn moved_one(health: Health, annotations: &[(&str, &'static str)]) -> State {
+    let moved = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, health) };
+    let waits = on(1, Health::Settled);
+    let mut state = state(&[("moved", &moved), ("waits", &waits), ("other", &waits)]);
+    set_source(&mut state, "a", limited("a", 2, annotations));
+    state
+}
+
+/// Puts the namespace, and another one, into a group.
+pub(crate) fn set_group(state: &mut State, other: &str) {
+    for namespace in ["ns", other] {
+        let settings = NamespaceSettings { group: Some("group".into()), ..NamespaceSettings::default() };
+        state.index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
+    }
 }

@@ -364,9 +364,9 @@ mod tests {
             Action, Config, Outcome, State,
             index::{
                 fixture::{self, digest, key, object, record, refusal, reverting, snapshot, source, used},
-                records::{NamespaceSettings, SnapshotRecord},
+                records::SnapshotRecord,
             },
-            reconcile::fixture::{at, limited, on, set_source, state},
+            reconcile::fixture::{at, limited, moved_one, on, set_group, set_source, state},
         },
         kinds::Kinds,
         resolve::{Observed, Present, SpreadPolicy, Use},
@@ -382,16 +382,6 @@ mod tests {
 
     fn is_held(state: &mut State, name: &str, now: Timestamp) -> bool {
         check(state, name, now).0.is_some()
-    }
-
-    /// A workload that moved to the content 2 of a at the start, with this health, and two that wait.
-    fn moved_one(health: Health, annotations: &[(&str, &'static str)]) -> State {
-        let moved = [(object("a"), at(0))].into_iter().collect();
-        let moved = Record { moved, ..on(2, health) };
-        let waits = on(1, Health::Settled);
-        let mut state = state(&[("moved", &moved), ("waits", &waits), ("other", &waits)]);
-        set_source(&mut state, "a", limited("a", 2, annotations));
-        state
     }
 
     fn refuse(state: &mut State, name: &str) {
@@ -566,10 +556,7 @@ mod tests {
             objection(&state.index, &source("a"), known, at(10))
         };
         assert_eq!(why(&state), None);
-        for namespace in ["ns", "other"] {
-            let settings = NamespaceSettings { group: Some("group".into()), ..NamespaceSettings::default() };
-            state.index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
-        }
+        set_group(&mut state, "other");
         let failed = "Deployment/moved failed with a-2000000000";
         assert!(why(&state).is_some_and(|why| why.starts_with(failed)), "{:?}", why(&state));
 
