@@ -47,7 +47,7 @@ fn on(world: &World, loads: &[Load], wanted: &str) -> BTreeSet<String> {
 /// A workload that gives up a rollout after some seconds.
 fn impatient(kind: &'static str) -> Load {
     let load = Load::new(kind, kind.trim_end_matches('s'), &["demo"]);
-    let mut load = match kind {
+    gated(match kind {
         "cronjobs" => return load,
         "daemonsets" => load.annotation("progress-deadline", "6s"),
         "statefulsets" => {
@@ -55,7 +55,11 @@ fn impatient(kind: &'static str) -> Load {
             load.annotation("progress-deadline", "6s")
         }
         _ => load.spec(json!({"replicas": 1, "progressDeadlineSeconds": 6})),
-    };
+    })
+}
+
+/// The same workload, whose pods start when their gate is opened.
+fn gated(mut load: Load) -> Load {
     load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
     load
 }
@@ -63,17 +67,12 @@ fn impatient(kind: &'static str) -> Load {
 /// A Rollout with two Services in place of a canary.
 fn blue_green(world: &World) -> Load {
     for name in ["active", "preview"] {
-        let spec = json!({"selector": {"app": "blue-green"}, "ports": [{"port": 80}]});
-        world
-            .apply(&json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}))
-            .ok();
+        world.apply(&manifests::service(name, "blue-green")).ok();
     }
     let services =
         json!({"activeService": "active", "previewService": "preview", "scaleDownDelaySeconds": 1});
     let spec = json!({"replicas": 1, "progressDeadlineSeconds": 6, "strategy": {"blueGreen": services}});
-    let mut load = Load::new("rollouts", "blue-green", &["demo"]).spec(spec);
-    load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
-    load
+    gated(Load::new("rollouts", "blue-green", &["demo"]).spec(spec))
 }
 
 /// The uids of the ReplicaSets that have pods.

@@ -6,6 +6,7 @@ use confrev_controlplane::{holds_for, wait_for};
 use serde_json::json;
 
 use crate::any_kind::Load;
+use crate::manifests;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect};
 
@@ -25,10 +26,7 @@ fn blue_green_preview_alone_has_new_content() {
     let _confrev = running();
     let world = World::new("blue-green");
     for name in ["active", "preview"] {
-        let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
-        world
-            .apply(&json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}))
-            .ok();
+        world.apply(&manifests::service(name, "web")).ok();
     }
     let web = Load::new("rollouts", "web", &["demo"]).spec(json!({
         "replicas": 1,

@@ -4,6 +4,7 @@ use confrev_controlplane::{Nodes, wait_for};
 use serde_json::json;
 
 use crate::any_kind::Load;
+use crate::manifests;
 use crate::printing::{
     all_printed, canary, delete_pod, delete_source, keep_printed, kill_container, pod_that_printed, printing,
     wait_printed,
@@ -81,12 +82,9 @@ fn undo_restores_printed_config() {
 fn blue_green_keeps_both_configs() {
     let _confrev = running();
     let world = World::new("blue-green");
-    let service = |name: &str| {
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
-            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}})
-    };
-    world.apply(&service("active")).ok();
-    world.apply(&service("preview")).ok();
+    for name in ["active", "preview"] {
+        world.apply(&manifests::service(name, "web")).ok();
+    }
     let strategy = json!({"blueGreen": {
         "activeService": "active", "previewService": "preview", "autoPromotionEnabled": false,
         "scaleDownDelaySeconds": 1,

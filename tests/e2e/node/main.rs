@@ -23,4 +23,4 @@ mod shared;
 mod upgrade;
 mod volumes;
 
-use confrev_test_support::{any_kind, world};
+use confrev_test_support::{any_kind, manifests, world};

@@ -151,6 +151,12 @@ pub fn config_map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
 }
 
+/// A Service for the pods whose label `app` has this value.
+pub fn service(name: &str, app: &str) -> Value {
+    let spec = json!({"selector": {"app": app}, "ports": [{"port": 80}]});
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+}
+
 /// Several objects as one file.
 pub fn list(objects: &[Value]) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": objects})
