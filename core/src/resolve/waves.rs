@@ -1,5 +1,7 @@
 //! The waves of a change: how many of the workloads that use the source have moved at the end of each wave.
 
+use std::collections::BTreeSet;
+
 /// The most waves of one source.
 const MAX_WAVES: usize = 50;
 /// A hundred percent, in hundredths of a percent.
@@ -21,7 +23,7 @@ enum Wave {
 /// The waves of a change. After the last one, the rest of the workloads follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waves {
-    /// The waves of each source that has the change. The smallest limit counts.
+    /// The waves of each source that has the change. A wave ends where one of any of them does.
     of: Vec<Box<[Wave]>>,
 }
 
@@ -41,7 +43,10 @@ impl Waves {
     /// How many of `total` workloads may have moved in a wave, counted from 0; all of them after the last wave. Percentages
     /// are rounded down, but a wave has at least one workload, and is never smaller than the previous ones.
     pub fn limit(&self, wave: usize, total: usize) -> usize {
-        self.of.iter().map(|waves| limit(waves, wave, total)).min().unwrap_or(total)
+        match &*self.of {
+            [only] => limit(only, wave, total),
+            several => ends(several, total).get(wave).copied().unwrap_or(total),
+        }
     }
 
     /// Lets the waves of another source limit the change, too.
@@ -53,20 +58,33 @@ impl Waves {
         }
     }
 
-    /// The number of waves without the rest.
-    fn len(&self) -> usize {
-        self.of.iter().map(|waves| waves.len()).max().unwrap_or_default()
+    /// The number of waves of `total` workloads, without the rest.
+    fn len(&self, total: usize) -> usize {
+        match &*self.of {
+            [only] => only.len(),
+            several => ends(several, total).len(),
+        }
     }
 
     /// The number of waves of `total` workloads, with the rest; at least one.
     pub fn count(&self, total: usize) -> usize {
-        self.len() + usize::from(self.limit(self.len().saturating_sub(1), total) < total)
+        let len = self.len(total);
+        len + usize::from(self.limit(len.saturating_sub(1), total) < total)
     }
 
     /// The first wave in which more than `moved` of `total` workloads may have moved; the rest if there is none.
     pub(super) fn first_beyond(&self, moved: usize, total: usize) -> usize {
-        (0..self.len()).find(|wave| self.limit(*wave, total) > moved).unwrap_or(self.len())
+        let len = self.len(total);
+        (0..len).find(|wave| self.limit(*wave, total) > moved).unwrap_or(len)
     }
+}
+
+/// How many of `total` workloads may have moved at the end of each wave of several sources. No source lets more move before as
+/// many as it names have proved the change, so each end of one is an end of all.
+fn ends(of: &[Box<[Wave]>], total: usize) -> Vec<usize> {
+    let all = of.iter().flat_map(|waves| (0..waves.len()).map(|wave| limit(waves, wave, total)));
+    let ends: BTreeSet<_> = all.collect();
+    ends.into_iter().collect()
 }
 
 /// How many of `total` workloads may have moved in a wave of one source.
@@ -165,13 +183,25 @@ mod tests {
     }
 
     #[test]
-    fn smallest_limit_of_several_sources_counts() {
-        let mut waves = Waves::parse("1, 50%").unwrap();
-        for other in ["10%, 20%, 90%", "1, 50%"] {
-            waves.restrict(&Waves::parse(other).unwrap());
+    fn each_end_of_several_sources_counts() {
+        for (texts, ends) in [
+            (&["1, 50%", "10%, 20%, 90%", "1, 50%"][..], &[1, 4, 8, 20, 36, 40][..]),
+            (&["1", "10%"], &[1, 4, 40]),
+            (&["4", "10%"], &[4, 40]),
+            (&["100%", "1"], &[1, 40]),
+        ] {
+            let mut all = texts.iter().map(|text| Waves::parse(text).unwrap());
+            let mut waves = all.next().unwrap();
+            all.for_each(|other| waves.restrict(&other));
+            let limits: Vec<_> = (0..waves.count(40)).map(|wave| waves.limit(wave, 40)).collect();
+            assert_eq!(limits, ends, "{texts:?}");
+            assert_eq!(waves.limit(limits.len(), 40), 40, "{texts:?}");
+            assert_eq!(
+                waves.first_beyond(1, 40),
+                limits.iter().position(|end| *end > 1).unwrap(),
+                "{texts:?}"
+            );
         }
-        assert_eq!([0, 1, 2, 3].map(|wave| waves.limit(wave, 40)), [1, 8, 36, 40]);
-        assert_eq!((waves.count(40), waves.of.len()), (4, 2));
     }
 
     #[test]
