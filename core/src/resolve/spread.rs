@@ -84,6 +84,12 @@ impl Moved {
         self.health == Health::Failed || (is_late && self.is_under_way())
     }
 
+    /// Whether the workload had moved when the controller made the last of its moves. The time of a user's write has whole seconds,
+    /// so one within that second may be later.
+    fn is_by_turn(self, last: Timestamp) -> bool {
+        self.in_turn || self.since.is_none_or(|since| since.as_second() < last.as_second())
+    }
+
     /// Whether the outcome of its rollout is open.
     fn is_under_way(self) -> bool {
         !matches!(self.health, Health::Settled | Health::Failed)
@@ -404,8 +410,7 @@ impl<K: Clone> Progress<K> {
 /// The workloads of a change in waves, counted.
 struct Count<'m, K> {
     total: usize,
-    /// When each moved workload moved.
-    moved: Vec<Option<Timestamp>>,
+    moved: Vec<Moved>,
     /// Workloads that have not moved, and whose roll is in progress.
     coming: usize,
     /// When the controller last moved a workload in its turn.
@@ -432,7 +437,7 @@ impl<'m, K: Clone> Count<'m, K> {
         self.total += usize::from(standing != Standing::Apart);
         match standing {
             Standing::Moved(moved) => {
-                self.moved.push(moved.since);
+                self.moved.push(moved);
                 if moved.in_turn {
                     self.last_turn = self.last_turn.max(moved.since);
                 }
@@ -455,7 +460,7 @@ impl<'m, K: Clone> Count<'m, K> {
     /// the controller last moved a workload: workloads that users moved since do not begin the next one.
     fn progress(mut self, waves: &Waves, bake: Duration, promoted: usize, now: Timestamp) -> Progress<K> {
         let (total, moved) = (self.total, self.moved.len() + self.coming);
-        let last_move = self.moved.iter().copied().flatten().max();
+        let last_move = self.moved.iter().filter_map(|moved| moved.since).max();
         let bake = SignedDuration::try_from(bake).unwrap_or(SignedDuration::MAX);
         let bakes_until = last_move.map(|last| last.checked_add(bake).unwrap_or(Timestamp::MAX));
         let bakes_until = bakes_until.filter(|until| *until > now);
@@ -463,7 +468,7 @@ impl<'m, K: Clone> Count<'m, K> {
         let wave = if is_proven {
             waves.first_beyond(moved, total)
         } else {
-            let by_then = |since: &&Option<Timestamp>| self.last_turn.is_some() && **since <= self.last_turn;
+            let by_then = |moved: &&Moved| self.last_turn.is_some_and(|turn| moved.is_by_turn(turn));
             let in_turn = self.moved.iter().filter(by_then).count() + self.coming;
             waves.first_beyond(in_turn.saturating_sub(1), total)
         };
@@ -542,6 +547,21 @@ mod tests {
         let spread =
             Spread::of(&limited(1), Verdict::default(), at(0), [member(&"web", standing, is_rolling)]);
         spread.wait(has_failed, place(9))
+    }
+
+    /// The time of a user's write has no fraction: in the second of the controller's last move, it may be later.
+    #[test]
+    fn user_in_second_of_last_move_begins_no_wave() {
+        let keys = [0, 1, 2, 3];
+        let turn = at(100) + SignedDuration::from_millis(500);
+        for (second, limit) in [(99, 2), (100, 1), (101, 1)] {
+            let by_user = Moved { since: Some(at(second)), health: Health::Progressing, ..Moved::default() };
+            let in_turn = Moved { since: Some(turn), in_turn: true, ..Moved::default() };
+            let states = [Standing::Moved(in_turn), Standing::Moved(by_user), waits(2), waits(3)];
+            let members = keys.iter().zip(states).map(|(key, standing)| member(key, standing, false));
+            let spread = Spread::of(&in_waves("1, 50%", 30), Verdict::default(), at(102), members);
+            assert_eq!(spread.progress().unwrap().limit, limit, "a write in second {second}");
+        }
     }
 
     #[test]
