@@ -551,7 +551,7 @@ mod tests {
 
     /// The time of a user's write has no fraction: in the second of the controller's last move, it may be later.
     #[test]
-    fn user_in_second_of_last_move_begins_no_wave() {
+    fn later_write_in_same_second_begins_no_wave() {
         let keys = [0, 1, 2, 3];
         let turn = at(100) + SignedDuration::from_millis(500);
         for (second, limit) in [(99, 2), (100, 1), (101, 1)] {
