@@ -10,7 +10,7 @@ use super::{
     analyses::{Analyses, run_name},
     change::IndexChange,
     groups::Groups,
-    records::{NamespaceSettings, SourceRecord},
+    records::{KnownSource, NamespaceSettings, SourceRecord},
 };
 use crate::{
     controller::name::Name,
@@ -103,6 +103,16 @@ impl Index {
             let name = Name::new(Arc::clone(namespace), source.object.clone());
             let known = self.existing_source(&name)?;
             Some((name, known))
+        })
+    }
+
+    /// Whether the source of this name in another namespace of the group may be the same change: workloads use it, and it is
+    /// not read yet, as after a start. Until then, it is not known how far the change has spread.
+    pub(crate) fn awaits_sibling(&self, source: &Name) -> bool {
+        self.groups.others(&source.namespace).any(|namespace| {
+            let name = Name::new(Arc::clone(namespace), source.object.clone());
+            matches!(self.source(&name), Some(KnownSource::Unknown))
+                && self.workloads_using(&name).next().is_some()
         })
     }
 

@@ -63,6 +63,9 @@ impl State {
 
     /// Creates or reads the run of the wave that has ended, and refuses the content if the run failed.
     pub(super) fn analyse(&mut self, source: &Name, now: Timestamp) -> Reconciled {
+        if self.index.awaits_sibling(source) {
+            return Reconciled::Later(now + SETTLE);
+        }
         let known = self.index.existing_source(source);
         let first = known.and_then(|known| {
             let change = self.index.change(source, known);
@@ -337,6 +340,19 @@ mod tests {
         assert_eq!(step(&mut state, 12), "done");
         assert_eq!(state.queue.due(&Task::Analyse(first)), Some(at(12)));
         assert!(state.index.analyses().get(&source("a")).is_none());
+    }
+
+    /// The first namespace may be one that is not read yet. A run in another one would be a second one.
+    #[test]
+    fn unread_source_of_group_delays_analysis() {
+        let mut state = read(RunState::Running, &ANALYSED);
+        set_group(&mut state, "first");
+        let (first, web) = (Name::new("first", object("a")), key("web"));
+        let elsewhere = WorkloadKey { namespace: "first".into(), ..web };
+        state.index.apply_workload(&elsewhere, Some(on(1, Health::Settled)), &mut Vec::new());
+        state.index.set_source_unknown(&first);
+        assert_eq!(step(&mut state, 12), "later 12");
+        assert!(state.index.analyses().get(&source("a")).is_some());
     }
 
     #[test]
