@@ -259,7 +259,7 @@ pub(super) async fn probe(target: &Target, workload: &OptedIn, secret: Option<&O
     }
     body["metadata"] = json!({
         "uid": text(&workload.value, "/metadata/uid"),
-        "annotations": {annotations::ROLL: auto_roll_value(Timestamp::now())},
+        "annotations": {annotations::ROLL: auto_roll_value(Timestamp::now(), None)},
     });
     let path = format!("{}?fieldManager=kubectl-confrev&dryRun=All", workload.path());
     let call = target.api.call(

@@ -273,7 +273,8 @@ async fn refusal(
     given: &BTreeMap<&ObjectName, &Observed>,
 ) -> Result<Option<String>, Failure> {
     let mut poked = serde_json::Value::clone(&workload.value);
-    poked["metadata"]["annotations"][annotations::ROLL] = auto_roll_value(jiff::Timestamp::now()).into();
+    poked["metadata"]["annotations"][annotations::ROLL] =
+        auto_roll_value(jiff::Timestamp::now(), None).into();
     let (old, new) = (workload.value.to_string(), poked.to_string());
     let read = |text| Workload::parse(&workload.kind, text).ok();
     let (Some(old), Some(new)) = (read(&old), read(&new)) else { return Ok(None) };

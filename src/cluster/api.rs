@@ -2,7 +2,6 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
@@ -107,13 +106,13 @@ pub trait Api: Clone + Send + Sync + 'static {
         version: &Version,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Writes the workload's `roll` annotation, on a condition. Returns the record of the workload as admission changed
+    /// Writes this value of the workload's `roll` annotation, on a condition. Returns the record of the workload as admission changed
     /// it.
     fn poke(
         &self,
         workload: &WorkloadKey,
         condition: &Precondition,
-        now: Timestamp,
+        roll: &str,
     ) -> impl Future<Output = Result<Record, ApiError>> + Send;
 
     /// How each owner uses a ConfigMap or Secret, in the order of `owners`; read live. The ownerReferences are not

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use http::{Method, Request, header};
 use http_body_util::BodyExt as _;
-use jiff::Timestamp;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -28,7 +27,7 @@ use crate::{
     kinds::{Kinds, WorkloadKind},
     resolve::{
         Analysis, Health, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef, Workload,
-        auto_roll_value, may_lend_template,
+        may_lend_template,
     },
     snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, Rotated, SourceKind, snapshot_json},
     telemetry::{
@@ -535,11 +534,11 @@ impl Api for KubeApi {
         &self,
         workload: &WorkloadKey,
         condition: &Precondition,
-        now: Timestamp,
+        roll: &str,
     ) -> Result<Record, ApiError> {
         let kind = self.kind(workload)?;
         let path = workload_path(kind, &workload.namespace, &workload.name)? + "?" + FIELD_MANAGER;
-        let (format, body) = poke_body(condition, &auto_roll_value(now));
+        let (format, body) = poke_body(condition, roll);
         let bytes = match self.patch(path.clone(), format, &body, Keep::UpTo(usize::MAX)).await {
             // The API server answers 422 without details if the test of a JSON patch fails.
             Err(ApiError::Refused { what, code: 422, .. }) if format == PatchFormat::Json => {

@@ -27,6 +27,8 @@ pub enum Action {
         workload: WorkloadKey,
         /// The precondition of the write.
         condition: Precondition,
+        /// The contents to which it is the workload's turn to move, of sources with limits; `None` if it uses no such source.
+        turns: Option<Vec<Digest>>,
     },
     /// Set a snapshot's owners.
     SetOwners {

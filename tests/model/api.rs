@@ -9,13 +9,9 @@ use confrev::{
         WorkloadKey,
     },
     kinds::REVISION_KINDS,
-    resolve::{
-        Analysis, Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload,
-        auto_roll_value,
-    },
+    resolve::{Analysis, Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload},
     snapshot::{Identity, ObjectName, Rotated, SourceKind, snapshot_json},
 };
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
@@ -310,11 +306,11 @@ impl Api for Memory {
         &self,
         workload: &WorkloadKey,
         condition: &Precondition,
-        now: Timestamp,
+        roll: &str,
     ) -> Result<Record, ApiError> {
         let key = self.model.workload_key(workload);
         let what = format!("poke {key}");
-        let (index, condition) = (workload.kind, condition.clone());
+        let (index, condition, roll) = (workload.kind, condition.clone(), roll.to_owned());
         self.call(&what.clone(), true, move |model| {
             let poked = model.write(&key, Intent { poke: true, ..Intent::default() }, &|live| {
                 let mut object = live.ok_or(Refusal::NotFound)?.clone();
@@ -325,7 +321,7 @@ impl Api for Memory {
                 if !holds {
                     return Err(Refusal::Conflict);
                 }
-                set_meta(&mut object, "annotations", annotations::ROLL, Some(&auto_roll_value(now)));
+                set_meta(&mut object, "annotations", annotations::ROLL, Some(&roll));
                 Ok(object)
             });
             let what = what.clone();

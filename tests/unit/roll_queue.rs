@@ -185,7 +185,7 @@ impl OptIn {
                     });
                     Ok(Outcome::Unlabelled(candidates.collect()))
                 }
-                Action::Poke { workload, condition } => {
+                Action::Poke { workload, condition, .. } => {
                     assert!(matches!(condition, Precondition::Unlabelled { .. }), "{condition:?}");
                     *self.pokes.entry(workload.clone()).or_default() += 1;
                     if let Some(error) = refused(&workload) {

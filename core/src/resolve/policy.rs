@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     annotations,
-    snapshot::{ObjectName, SourceKind, is_object_name},
+    snapshot::{Digest, ObjectName, SourceKind, is_object_name},
 };
 
 /// The default minimum time between two automatic rolls.
@@ -23,6 +23,12 @@ const DEFAULT_KEEP: usize = 1;
 const MAX_KEEP: usize = 1000;
 /// The prefix of the `roll` values that confrev writes; a timestamp follows.
 const AUTO: &str = "auto-";
+/// The key of the contents in such a value.
+const TURNS: &str = "[to=";
+/// The digits of each content.
+const TURN_DIGITS: usize = 10;
+/// In place of contents: the workload may move to none.
+const NO_TURN: &str = "none";
 /// The prefix of the `roll` values by which a person asks for the newest content of one source; the source and a time follow.
 const UNPIN: &str = "unpin ";
 
@@ -246,14 +252,26 @@ pub fn parse_max_in_flight(annotation: &str) -> Option<usize> {
     annotation.parse().ok().filter(|count| digits && *count > 0)
 }
 
-/// The `roll` value with which confrev rolls a workload at that time.
-pub fn auto_roll_value(now: Timestamp) -> String {
-    format!("{AUTO}{now:.3}")
+/// The `roll` value with which confrev rolls a workload at that time. `turns`: if the workload uses sources that limit how far a
+/// change spreads, the contents of those to which it may move. They follow the time as RFC 9557 has it, so that a program that does
+/// not know them reads the time.
+pub fn auto_roll_value(now: Timestamp, turns: Option<&[Digest]>) -> String {
+    let Some(turns) = turns else { return format!("{AUTO}{now:.3}") };
+    let contents: Vec<_> = turns.iter().map(|digest| digest.hex(TURN_DIGITS)).collect();
+    let contents = if contents.is_empty() { NO_TURN.to_owned() } else { contents.join("-") };
+    format!("{AUTO}{now:.3}{TURNS}{contents}]")
 }
 
 /// The time of confrev's last roll of the workload; `None` if a person wrote the value.
 pub fn auto_roll_time(roll: &str) -> Option<Timestamp> {
     roll.strip_prefix(AUTO)?.parse().ok()
+}
+
+/// Whether such a value lets the workload move to a content with one of these digests. Without contents, it lets it move to any.
+pub(super) fn has_turn(roll: &str, mut content: impl Iterator<Item = Digest>) -> bool {
+    let Some((_, turns)) = roll.split_once(TURNS) else { return true };
+    let turns = turns.trim_end_matches(']');
+    content.any(|digest| turns.split('-').any(|turn| turn == digest.hex(TURN_DIGITS)))
 }
 
 /// The `roll` value that moves a workload to the newest content of one source, and of no other.
@@ -334,8 +352,21 @@ mod tests {
     #[test]
     fn recognises_automatic_roll_values() {
         let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
-        assert_eq!(auto_roll_value(now), "auto-2026-01-02T03:04:05.678Z");
-        assert_eq!(auto_roll_time(&auto_roll_value(now)), Some(now));
+        assert_eq!(auto_roll_value(now, None), "auto-2026-01-02T03:04:05.678Z");
+        let [one, two, three] = [1, 2, 3]
+            .map(|byte| format!("sha256:{}", format!("{byte:02}").repeat(32)).parse::<Digest>().unwrap());
+        for (turns, suffix, may) in [
+            (None, "", [true, true]),
+            (Some(&[][..]), "[to=none]", [false, false]),
+            (Some(&[one]), "[to=0101010101]", [true, false]),
+            (Some(&[one, two]), "[to=0101010101-0202020202]", [true, true]),
+            (Some(&[three]), "[to=0303030303]", [false, false]),
+        ] {
+            let value = auto_roll_value(now, turns);
+            assert_eq!(value, format!("auto-2026-01-02T03:04:05.678Z{suffix}"));
+            assert_eq!(auto_roll_time(&value), Some(now));
+            assert_eq!([one, two].map(|digest| has_turn(&value, [digest].into_iter())), may, "{value}");
+        }
         assert_eq!(auto_roll_time("now"), None);
         assert_eq!(auto_roll_time("auto-matic"), None);
     }

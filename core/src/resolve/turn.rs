@@ -6,7 +6,7 @@ use super::{
     Observed, Policy, Seen, Workload,
     bare::bare,
     decide::{Resolver, Stop},
-    policy::{auto_roll_time, unpinned_source},
+    policy::{auto_roll_time, has_turn, unpinned_source},
     used::{RollRequest, UsedKeys},
 };
 use crate::{
@@ -72,7 +72,7 @@ impl Resolver<'_> {
         is_applied: bool,
     ) -> Result<bool, Stop> {
         let is_roll = self.has_new_roll && self.is_meant(source);
-        // The controller has checked the turn, but it may not have seen the newest version of each source of a set.
+        // The controller has checked the turn, but the source may have changed since, as may the other sources of a set.
         let is_automatic = is_roll && self.asked == RollRequest::Nothing;
         // Only an apply moves a workload that does not track.
         if (is_roll && !is_automatic) || !self.policy.track {
@@ -84,7 +84,11 @@ impl Resolver<'_> {
         if is_present || (is_applied && !self.is_same_template()) {
             return Ok(false);
         }
-        let is_limited = !is_automatic && (present.is_limited() || self.changes_window());
+        let is_limited = if is_automatic {
+            present.is_limited() && !self.has_turn(present)
+        } else {
+            present.is_limited() || self.changes_window()
+        };
         if !is_limited && self.set_wait(source)?.is_none() {
             return Ok(false);
         }
@@ -108,7 +112,11 @@ impl Resolver<'_> {
         if (is_roll && !is_automatic) || !self.policy.track || !self.is_same_template() {
             return Ok(false);
         }
-        let is_limited = !is_automatic && (present.is_limited() || self.changes_window());
+        let is_limited = if is_automatic {
+            present.is_limited() && !self.has_turn(present)
+        } else {
+            present.is_limited() || self.changes_window()
+        };
         Ok(is_limited || self.set_wait(source)?.is_some())
     }
 
@@ -117,6 +125,12 @@ impl Resolver<'_> {
     fn changes_window(&self) -> bool {
         let window = |workload: &Workload<'_>| workload.annotation(annotations::WINDOW).map(str::to_owned);
         self.request.old.as_ref().is_some_and(|old| window(old) != window(&self.request.new))
+    }
+
+    /// Whether the controller moves the workload to this content of a source, and not to one that the source had before.
+    fn has_turn(&self, present: &Observed) -> bool {
+        let roll = self.request.new.annotation(annotations::ROLL).unwrap_or_default();
+        has_turn(roll, present.digests().iter().copied())
     }
 
     /// Whether a new value of `roll` concerns this source: a person may ask for the newest content of another one.

@@ -1,6 +1,10 @@
 //! `max-in-flight` at admission: the writes for which the controller decides when a limited source rolls.
 
-use confrev::{annotations, resolve::unpin_roll_value};
+use confrev::{
+    annotations,
+    resolve::{Observed, auto_roll_value, unpin_roll_value},
+    snapshot::SourceKind,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -245,6 +249,9 @@ fn live_source_with_limit_awaits_its_turn() {
     let kept = world.admit(&deployment(&["demo"]), Some(&stored));
     assert_eq!((live(&kept.object), seen(&kept.object)), (live(&stored), seen(&stored)));
     assert_eq!(kept.decision.warnings.len(), 1);
+    let mut early = stored.clone();
+    annotate(&mut early, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z[to=none]");
+    assert_eq!(live(&world.update(&early, &stored)), live(&stored));
     for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
         let mut asked = stored.clone();
         annotate(&mut asked, annotations::ROLL, roll);
@@ -253,6 +260,39 @@ fn live_source_with_limit_awaits_its_turn() {
         assert_eq!(world.update(&rolled, &stored), rolled, "{roll}: admitted again");
     }
     assert_ne!(live(&world.update(&with_image(&stored, "i:2"), &stored)), live(&stored));
+}
+
+/// The source may change between the controller's decision and the admission of its write: how far the new content has spread is
+/// another question.
+#[test]
+fn roll_moves_only_to_content_in_turn() {
+    let digest = |content: &str| {
+        let object = json!({"metadata": {"name": "demo", "uid": "u"}, "data": {"color": content}});
+        Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).unwrap().digest()
+    };
+    let time = jiff::Timestamp::from_second(1).unwrap();
+    let (mut world, stored) = pending();
+    for (turns, volume_after) in [
+        (vec![digest("red")], BLUE),
+        (vec![], BLUE),
+        (vec![digest("green")], GREEN),
+        (vec![digest("red"), digest("green")], GREEN),
+    ] {
+        let mut new = stored.clone();
+        annotate(&mut new, annotations::ROLL, &auto_roll_value(time, Some(&turns)));
+        let rolled = world.update(&new, &stored);
+        assert_eq!(volume(&rolled, 0), volume_after, "{turns:?}");
+        assert_eq!(
+            seen(&rolled) == seen(&stored),
+            volume_after == BLUE,
+            "{turns:?}: the change stays pending"
+        );
+    }
+    // A source without limits follows, whatever the turns.
+    world.set("demo", json!({"color": "green"}));
+    let mut new = stored.clone();
+    annotate(&mut new, annotations::ROLL, &auto_roll_value(time, Some(&[])));
+    assert_eq!(volume(&world.update(&new, &stored), 0), GREEN);
 }
 
 /// An apply of one source's name would not end it.

@@ -16,7 +16,7 @@ use crate::{
         name::Name,
         reconcile::owners::MAX_OWNERS,
     },
-    resolve::{Ensure, Observed},
+    resolve::{Ensure, Observed, auto_roll_value},
     snapshot::{DIGITS, Digest, Identity, snapshot_name},
 };
 
@@ -36,11 +36,16 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Read(observed.map(Box::new)))
         }
-        Action::Poke { workload, condition } => match api.poke(&workload, &condition, now).await {
-            // A watch may report the change late, or never.
-            Err(error) if error.is_conflict() => Ok(Outcome::Changed(api.read_workload(&workload).await?)),
-            record => Ok(Outcome::Poked(Box::new(record?))),
-        },
+        Action::Poke { workload, condition, turns } => {
+            let roll = auto_roll_value(now, turns.as_deref());
+            match api.poke(&workload, &condition, &roll).await {
+                // A watch may report the change late, or never.
+                Err(error) if error.is_conflict() => {
+                    Ok(Outcome::Changed(api.read_workload(&workload).await?))
+                }
+                record => Ok(Outcome::Poked(Box::new(record?))),
+            }
+        }
         Action::SetOwners { snapshot, version, verify: Some(digest), .. }
             if !is_sound(api, &snapshot, &digest).await? =>
         {

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::{
     cluster::{Candidate, Precondition, WorkloadKey},
-    controller::{action::Action, name::Name, queue::Task, reconcile::state::State},
+    controller::{action::Action, index::Index, name::Name, queue::Task, reconcile::state::State},
     resolve::Record,
+    snapshot::Digest,
 };
 
 /// The longest that a roll waits for the snapshot of a source that it uses. It starts as soon as the snapshot is made.
@@ -149,9 +150,10 @@ impl State {
         let since = self.rolls.pending_since(key).unwrap_or(now);
         let version = || Precondition::Version(record.resource_version.clone());
         let condition = self.index.joining(key).cloned().unwrap_or_else(version);
+        let turns = turns(&self.index, key, &record);
         let rolling = Rolling { since, before: record };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
-        Reconciled::Act(Action::Poke { workload: key.clone(), condition })
+        Reconciled::Act(Action::Poke { workload: key.clone(), condition, turns })
     }
 
     /// When to check the turn of a pending workload again; `None` if the workload is not held.
@@ -183,4 +185,17 @@ impl State {
             self.queue.has(&ensure) && self.queue.failures(&ensure) == 0
         })
     }
+}
+
+/// The present contents of the sources that limit how far a change spreads, whose turn was checked for the workload; `None` if
+/// it uses no such source. One of them may change again before the write is admitted.
+fn turns(index: &Index, key: &WorkloadKey, record: &Record) -> Option<Vec<Digest>> {
+    let limited: Vec<_> = record
+        .uses
+        .iter()
+        .filter_map(|used| index.existing_source(&Name::new(Arc::clone(&key.namespace), used.source.clone())))
+        .filter(|known| known.spread.is_limited())
+        .map(|known| known.present.digests.current())
+        .collect();
+    (!limited.is_empty()).then_some(limited)
 }

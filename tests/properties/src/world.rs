@@ -14,7 +14,6 @@ use confrev::{
     resolve::{Analysis, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
     snapshot::{DIGITS, Identity, ObjectName, is_object_name, snapshot_json},
 };
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The namespace's name.
@@ -182,7 +181,7 @@ impl Api for World {
         panic!("admission deletes nothing")
     }
 
-    async fn poke(&self, _: &WorkloadKey, _: &Precondition, _: Timestamp) -> Result<Record, ApiError> {
+    async fn poke(&self, _: &WorkloadKey, _: &Precondition, _: &str) -> Result<Record, ApiError> {
         panic!("admission rolls nothing")
     }
 

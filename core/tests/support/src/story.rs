@@ -20,7 +20,11 @@ pub fn poke(world: &mut World, stored: &Value, second: i64) -> Value {
 /// The request with which the controller rolls a workload.
 pub fn poked(stored: &Value, second: i64) -> Value {
     let mut new = stored.clone();
-    annotate(&mut new, annotations::ROLL, &auto_roll_value(jiff::Timestamp::from_second(second).unwrap()));
+    annotate(
+        &mut new,
+        annotations::ROLL,
+        &auto_roll_value(jiff::Timestamp::from_second(second).unwrap(), None),
+    );
     new
 }
 
