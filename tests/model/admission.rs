@@ -63,6 +63,9 @@ impl Model {
                 return Ok(Arc::new(admitted));
             }
             if self.is_still(key, old.clone()) {
+                if self.is_enumerated() && key.kind.is_workload() {
+                    self.record_write_of_spec(&mut admitted, old.as_deref());
+                }
                 let stored = self.commit(key, admitted);
                 if let Some(pins) = pins {
                     self.admission_was_stored(key, &stored, old.as_deref(), intent, pins);
@@ -71,6 +74,21 @@ impl Model {
             }
         }
         Err(Refusal::Conflict)
+    }
+
+    /// Records in `managedFields` when the spec was last written, in whole seconds, as the API server does after admission.
+    fn record_write_of_spec(&self, object: &mut Value, old: Option<&Value>) {
+        let of_spec = |entry: &&Value| !entry["fieldsV1"]["f:spec"].is_null();
+        let entries = |of: &Value| of["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let before = old.filter(|old| old["spec"] == object["spec"]).map(entries).unwrap_or_default();
+        let entry = before.iter().find(of_spec).cloned().unwrap_or_else(|| {
+            let time = self.cluster_time().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            json!({"manager": "any", "operation": "Update", "time": time, "fieldsV1": {"f:spec": {}}})
+        });
+        let mut all = entries(object);
+        all.retain(|entry| !of_spec(&entry));
+        all.push(entry);
+        object["metadata"]["managedFields"] = Value::Array(all);
     }
 
     /// Whether the object still has that version.

@@ -26,3 +26,4 @@ mod sequence;
 mod store;
 mod trial;
 mod users;
+mod waves;

@@ -283,7 +283,11 @@ impl Model {
         let fault = planned.filter(|fault| fault.concerns(writes));
         trial.happened += usize::from(fault.is_some());
         drop(trial);
-        crate::trace!("  {number} {what}{}", fault.map_or(String::new(), |fault| format!(": {fault:?}")));
+        crate::trace!(
+            "  {} {number} {what}{}",
+            self.cluster_time(),
+            fault.map_or(String::new(), |fault| format!(": {fault:?}"))
+        );
         fault
     }
 

@@ -361,14 +361,23 @@ fn owns_label() -> Value {
 pub(crate) fn own_label(mut object: Value, live: Option<&Value>) -> Value {
     let (new, old) =
         (label(&object, annotations::ENABLED), live.and_then(|live| label(live, annotations::ENABLED)));
-    if new.is_none() {
-        object["metadata"].as_object_mut().unwrap().remove("managedFields");
+    let of_spec = |entry: &&Value| !entry["fieldsV1"]["f:spec"].is_null();
+    let fields = |of: &Value| of["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let of_label = if new.is_none() {
+        Vec::new()
     } else if new != old {
-        object["metadata"]["managedFields"] = owns_label();
-    } else if object["metadata"]["managedFields"].is_null()
-        && let Some(fields) = live.and_then(|live| live["metadata"].get("managedFields"))
-    {
-        object["metadata"]["managedFields"] = fields.clone();
+        vec![owns_label()[0].clone()]
+    } else {
+        let known = if object["metadata"]["managedFields"].is_null() { live } else { Some(&object) };
+        known.map(fields).unwrap_or_default().into_iter().filter(|entry| !of_spec(&entry)).collect()
+    };
+    let written = live.map(fields).unwrap_or_default().into_iter().filter(|entry| of_spec(&entry));
+    let all: Vec<_> = of_label.into_iter().chain(written).collect();
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    if all.is_empty() {
+        metadata.remove("managedFields");
+    } else {
+        metadata.insert("managedFields".to_owned(), Value::Array(all));
     }
     object
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::group::{Group, Held};
 use crate::kind::{Kind, REVISIONS, in_volume, name_of, template, text};
 use crate::site::{Site, by_name};
+use crate::waves::Waves;
 
 /// Time limit until every promise holds again. The machine may be busy.
 const LIMIT: Duration = Duration::from_mins(3);
@@ -44,7 +45,7 @@ impl Seen {
     }
 
     /// Returns the first broken promise.
-    pub(crate) fn check(&self, groups: &[Group], plain: &[Held]) -> Result<(), String> {
+    pub(crate) fn check(&self, groups: &[Group], plain: &[Held], waves: &Waves) -> Result<(), String> {
         let mut used: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for group in groups {
             for held in &group.workloads {
@@ -55,7 +56,8 @@ impl Seen {
         for held in plain {
             self.check_plain(held)?;
         }
-        self.check_snapshots(groups, &used)
+        waves.check(&self.workloads, &self.revisions, &self.snapshots, &mut used)?;
+        self.check_snapshots(groups, waves, &used)
     }
 
     fn live(&self, held: &Held) -> Result<&Value, String> {
@@ -135,8 +137,14 @@ impl Seen {
     }
 
     /// `frozen`, `kept` and `no-leak`.
-    fn check_snapshots(&self, groups: &[Group], used: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
-        let contents: BTreeMap<_, _> = groups.iter().flat_map(Group::snapshots).collect();
+    fn check_snapshots(
+        &self,
+        groups: &[Group],
+        waves: &Waves,
+        used: &BTreeMap<String, Vec<String>>,
+    ) -> Result<(), String> {
+        let contents: BTreeMap<_, _> =
+            groups.iter().flat_map(Group::snapshots).chain(waves.snapshots()).collect();
         for (name, users) in used {
             let snapshot = self.snapshots.get(name).ok_or_else(|| format!("kept: {name} is gone"))?;
             if snapshot["immutable"] != true
@@ -151,7 +159,11 @@ impl Seen {
             }
         }
         // By default a source keeps its newest snapshot.
-        let kept: BTreeSet<_> = groups.iter().map(|group| group.source.snapshot(&group.content)).collect();
+        let kept: BTreeSet<_> = groups
+            .iter()
+            .map(|group| group.source.snapshot(&group.content))
+            .chain([waves.present()])
+            .collect();
         let left: Vec<_> =
             self.snapshots.keys().filter(|name| !used.contains_key(*name) && !kept.contains(*name)).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("no-leak: {left:?} are left over")) }
@@ -159,7 +171,7 @@ impl Seen {
 }
 
 /// Waits until every promise holds and nothing changes any more. A promise that is still broken then is a loss.
-pub(crate) fn rest(site: &Site, groups: &[Group], plain: &[Held]) {
+pub(crate) fn rest(site: &Site, groups: &[Group], plain: &[Held], waves: &Waves) {
     let start = Instant::now();
     let (mut since, mut versions) = (Instant::now(), BTreeSet::new());
     loop {
@@ -170,7 +182,7 @@ pub(crate) fn rest(site: &Site, groups: &[Group], plain: &[Held]) {
                 if seen.versions() != versions {
                     (since, versions) = (Instant::now(), seen.versions());
                 }
-                seen.check(groups, plain).err()
+                seen.check(groups, plain, waves).err()
             }
         };
         match broken {

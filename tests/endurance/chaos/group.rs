@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::dice::Dice;
 use crate::kind::{Kind, SOURCES, Source, Workload, template, text};
-use crate::site::{APPLY, JSON_PATCH, MERGE, Site};
+use crate::site::{APPLY, JSON, JSON_PATCH, MERGE, Site};
 
 /// The image and the content of a revision.
 pub(crate) type Revision = (String, String);
@@ -83,12 +83,7 @@ impl Group {
         let kind = SOURCES[number.div_ceil(2) % SOURCES.len()];
         let source = Source { namespace: site.namespace.clone(), kind, name: format!("demo-{number}") };
         let content = format!("{}: 0", source.name);
-        site.write(
-            &Method::POST,
-            &site.sources(kind),
-            ("application/json", &source.manifest(&content)),
-            true,
-        );
+        site.write(&Method::POST, &site.sources(kind), (JSON, &source.manifest(&content)), true);
         let kinds = (0..of_each_kind).flat_map(|_| Kind::ALL).enumerate();
         let workloads = kinds.map(|(index, kind)| {
             let workload = Workload::new(kind, format!("web-{number}-{index}"), &source);

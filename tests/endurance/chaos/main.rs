@@ -23,6 +23,7 @@ mod replicas;
 mod report;
 mod site;
 mod watches;
+mod waves;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -41,6 +42,7 @@ use crate::kind::{Kind, Source, Workload};
 use crate::replicas::Replicas;
 use crate::report::Report;
 use crate::site::{APPLY, JSON_PATCH, Site};
+use crate::waves::Waves;
 
 /// The number of groups, and of workloads of each kind in each group: 54 workloads in all.
 const LOAD: (usize, usize) = (9, 2);
@@ -114,7 +116,8 @@ fn run(
     let mut groups: Vec<_> =
         (0..groups).map(|number| Group::create(&site, number, of_each_kind, dice.fork())).collect();
     let mut plain: Vec<_> = Kind::ALL.map(|kind| create_plain(&site, kind, &groups[0].source)).into();
-    check::rest(&site, &groups, &plain);
+    let mut waves = Waves::create(&site, dice.fork());
+    check::rest(&site, &groups, &plain, &waves);
 
     let (mut report, mut alarms) = (Report::default(), 0);
     let start = Instant::now();
@@ -123,7 +126,7 @@ fn run(
             break;
         }
         let (began, before) = (Instant::now(), site.losses());
-        let times = round(&site, &mut replicas, &mut groups, &mut plain, fault, &mut dice);
+        let times = round(&site, &mut replicas, (&mut groups, &mut plain, &mut waves), fault, &mut dice);
         check::alarms(&site, &mut alarms);
         report.add(fault, times, began.elapsed(), site.losses() - before);
     }
@@ -139,8 +142,7 @@ fn run(
 fn round(
     site: &Arc<Site>,
     replicas: &mut Replicas,
-    groups: &mut [Group],
-    plain: &mut [Held],
+    (groups, plain, waves): (&mut [Group], &mut [Held], &mut Waves),
     fault: Fault,
     dice: &mut Dice,
 ) -> usize {
@@ -152,6 +154,7 @@ fn round(
                 scope.spawn(|| group.run(&|| !over.load(Ordering::Relaxed)));
             }
             scope.spawn(|| plain.iter_mut().for_each(|held| change_plain(site, held)));
+            scope.spawn(|| waves.step());
         }
         scope.spawn(|| {
             let gaps = check::gaps(site, &|| !over.load(Ordering::Relaxed));
@@ -172,7 +175,7 @@ fn round(
         times
     });
     replicas.tend();
-    check::rest(site, groups, plain);
+    check::rest(site, groups, plain, waves);
     if let Some(before) = versions
         && before != check::versions(site)
     {

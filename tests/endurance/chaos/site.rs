@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_mins(4);
 const ANSWER: Duration = Duration::from_secs(12);
 const PAUSE: Duration = Duration::from_millis(250);
 
+pub(crate) const JSON: &str = "application/json";
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";

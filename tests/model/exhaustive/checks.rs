@@ -229,7 +229,7 @@ impl Play<'_> {
     }
 
     /// `quiet`: new lists, restarts and another leader cause no write.
-    pub(super) fn check_quiet(&self) {
+    pub(crate) fn check_quiet(&self) {
         let model = &self.model;
         let (writes, changes) = (model.writes(), model.store().log.len());
         for replica in 0..2 {

@@ -5,8 +5,8 @@
 //! rest. The final state and the number of revisions must be the same as without faults.
 
 mod checks;
-mod objects;
-mod play;
+pub(crate) mod objects;
+pub(crate) mod play;
 mod scenarios;
 mod spread;
 

@@ -11,7 +11,10 @@ use confrev::annotations;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use super::objects::{File, NAMESPACE, source_key};
+use super::{
+    objects::{File, NAMESPACE, source_key},
+    spread::Spread,
+};
 use crate::{
     cluster::{is_skipped, revision},
     event::How,
@@ -40,6 +43,8 @@ pub(crate) struct Play<'p> {
     pub rests: RefCell<Vec<State>>,
     /// The first content of each snapshot.
     pub contents: RefCell<BTreeMap<Key, Value>>,
+    /// How far changes have spread.
+    pub(super) spread: RefCell<Spread>,
 }
 
 impl<'p> Play<'p> {
@@ -51,6 +56,7 @@ impl<'p> Play<'p> {
             expected: Cell::new(expected),
             rests: RefCell::default(),
             contents: RefCell::default(),
+            spread: RefCell::default(),
         };
         play.namespace(NAMESPACE, &[]);
         play

@@ -1,8 +1,13 @@
-//! The promise of waves: no more workloads have moved than the wave allows. It is checked after each change of an object.
+//! The promise of waves: no more workloads have moved than the wave allows. It is checked for each change of an object, from
+//! the objects and their history alone: confrev's own records of a move are not read.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use confrev::{annotations, resolve::auto_roll_time, snapshot::SourceKind};
+use confrev::{
+    annotations,
+    resolve::{ALL_WAVES, auto_roll_time},
+    snapshot::SourceKind,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
@@ -12,111 +17,194 @@ use crate::{
     store::{Key, Kind, StoreChange, annotation, label},
 };
 
-/// All objects after a change.
+/// The objects after the changes so far, and who moved which workload.
 #[derive(Default)]
-struct Cluster(BTreeMap<Key, Arc<Value>>);
+pub(crate) struct Spread {
+    /// The number of changes so far.
+    read: usize,
+    objects: BTreeMap<Key, Arc<Value>>,
+    moves: Vec<Move>,
+}
 
-/// A workload that refers to a snapshot of the source.
-struct Member<'c> {
-    workload: &'c Value,
+/// A workload began to refer to a snapshot.
+struct Move {
+    workload: Key,
+    snapshot: String,
+    /// When confrev's controller moved it; `None` if a write of a user did.
+    in_turn: Option<Timestamp>,
+}
+
+/// A workload that refers to a source or its snapshot.
+struct Member<'s> {
+    key: &'s Key,
+    workload: &'s Value,
     snapshot: String,
 }
 
 impl Play<'_> {
     /// No workload moves before its wave begins, and none moves to content that is refused.
-    pub(super) fn check_spread(&self) {
-        let log = self.model.store().log.clone();
-        let mut cluster = Cluster::default();
+    pub(crate) fn check_spread(&self) {
+        let mut spread = self.spread.borrow_mut();
+        let log = self.model.store().log[spread.read..].to_vec();
         for change in log {
-            for broken in cluster.violations(&change) {
+            if let Err(broken) = spread.apply(change) {
                 self.model.broken("rolls", broken);
             }
-            match change.new {
-                Some(new) => drop(cluster.0.insert(change.key, new)),
-                None => drop(cluster.0.remove(&change.key)),
-            }
         }
+    }
+
+    /// The workloads in all namespaces that a source's controller moved to its present content, and that still refer to it.
+    pub(crate) fn moved_in_turn(&self, source: &Key) -> Vec<Key> {
+        self.check_spread();
+        let spread = self.spread.borrow();
+        let content = &spread.objects[source]["data"];
+        let members = spread.members(&source.namespace, &source.name, content);
+        let in_turn = members.iter().filter(|member| {
+            let of = spread.objects.get(&Key::configmap(&member.key.namespace, &member.snapshot));
+            of.is_some_and(|of| of["data"] == *content)
+                && spread.last_move(member.key, &member.snapshot).is_some_and(|last| last.in_turn.is_some())
+        });
+        in_turn.map(|member| member.key.clone()).collect()
     }
 }
 
-impl Cluster {
-    /// Why a change exceeds what the waves of a source allow.
-    fn violations(&self, change: &StoreChange) -> Vec<String> {
-        let StoreChange { key, old: Some(old), new: Some(new) } = change else { return Vec::new() };
-        if !key.kind.is_workload() || image(key, old) != image(key, new) {
-            return Vec::new();
+impl Spread {
+    /// Applies a change. Returns why it exceeds what the waves of a source allow.
+    fn apply(&mut self, change: StoreChange) -> Result<(), String> {
+        self.read += 1;
+        let StoreChange { key, old, new } = change;
+        let Some(new) = new else {
+            self.objects.remove(&key);
+            self.moves.retain(|of| of.workload != key);
+            return Ok(());
+        };
+        let mut outcome = Ok(());
+        if key.kind.is_workload() {
+            let stated = |of: &Value| -> BTreeMap<_, _> {
+                stated_of(SourceKind::ConfigMap, key.kind.template(of)).into_iter().collect()
+            };
+            let before = old.as_deref().map(stated).unwrap_or_default();
+            let in_turn =
+                old.as_deref().and_then(|old| rolled(&new).filter(|time| Some(*time) != rolled(old)));
+            for (source, to) in stated(&new) {
+                if before.get(&source) == Some(&to) {
+                    continue;
+                }
+                if let Some(now) = in_turn.filter(|_| before.contains_key(&source)) {
+                    outcome = outcome.and(self.allows(&key, &source, &to, now));
+                }
+                self.moves.push(Move { workload: key.clone(), snapshot: to, in_turn });
+            }
         }
-        let before: BTreeMap<_, _> =
-            stated_of(SourceKind::ConfigMap, key.kind.template(old)).into_iter().collect();
-        let after = stated_of(SourceKind::ConfigMap, key.kind.template(new));
-        let moves =
-            after.into_iter().filter(|(source, to)| before.get(source).is_some_and(|from| from != to));
-        moves.filter_map(|(source, to)| self.violation(key, new, &source, &to)).collect()
+        self.objects.insert(key, new);
+        outcome
     }
 
-    /// The same for one source, to whose snapshot `to` the workload moves.
-    fn violation(&self, key: &Key, new: &Value, source: &str, to: &str) -> Option<String> {
-        let of = self.0.get(&Key::configmap(&key.namespace, source))?;
-        let waves = annotation(of, annotations::WAVES)?;
-        let snapshot = self.0.get(&Key::configmap(&key.namespace, to))?;
+    /// Whether the controller may move a workload to this snapshot of a source now.
+    fn allows(&self, key: &Key, source: &str, to: &str, now: Timestamp) -> Result<(), String> {
+        let source_key = Key::configmap(&key.namespace, source);
+        let Some(of) = self.objects.get(&source_key) else { return Ok(()) };
+        let Some(snapshot) = self.objects.get(&Key::configmap(&key.namespace, to)) else { return Ok(()) };
         // A workload that goes back may do so at any time.
         if snapshot["data"] != of["data"] {
-            return None;
+            return Ok(());
         }
-        if annotation(snapshot, annotations::REFUSED).is_some()
-            && annotation(of, annotations::RETRIED).is_none()
+        if annotation(of, annotations::ON_FAILURE) == Some("revert")
+            && let Some(at) = annotation(snapshot, annotations::REFUSED_AT)
+            && annotation(of, annotations::RETRIED) != Some(&format!("{to} {at}"))
         {
-            return Some(format!("{key} moved to {to}, which is refused"));
+            return Err(format!("{key} moved to {to}, which is refused"));
+        }
+        let sources = self.sources(&key.namespace, source, &of["data"]);
+        let noted = |note| sources.iter().filter_map(move |of| annotation(of, note));
+        if noted(annotations::WAVES).next().is_none() {
+            return Ok(());
+        }
+        if noted(annotations::ABORTED).any(|aborted| aborted == to) {
+            return Err(format!("{key} moved to {to}, which is aborted"));
         }
         let members = self.members(&key.namespace, source, &of["data"]);
         let moved: Vec<_> = members.iter().filter(|member| member.snapshot == to).collect();
-        let wave = 1 + ends(waves, members.len()).position(|end| end == moved.len())?;
-        if of["data"].get("bad").is_some() {
-            return Some(format!("{key} moved to {to} after {} failed", moved.len()));
+        let mut moves: Vec<_> = moved.iter().filter_map(|member| self.position(member.key, to)).collect();
+        moves.sort_unstable();
+        let is_in_turn = |at: &usize| self.moves[*at].in_turn.is_some();
+        let by_controller = moves.iter().filter(|at| is_in_turn(at)).count();
+        // Workloads that users moved since the controller last moved one do not begin the next wave.
+        let last = moves.iter().rposition(is_in_turn).unwrap_or_default();
+        let ends = ends(noted(annotations::WAVES), members.len());
+        let wave = ends.iter().position(|end| *end > last).unwrap_or(ends.len());
+        let limit = |wave: usize| ends.get(wave).copied().unwrap_or(members.len());
+        let promoted = sources.iter().map(|of| promoted(of, to)).min().unwrap_or_default();
+        if by_controller < limit(wave).max(promoted.checked_sub(1).map_or(0, limit)) {
+            return Ok(());
         }
-        let bake = annotation(of, annotations::BAKE).map_or(SignedDuration::ZERO, seconds);
-        let last = moved.iter().filter_map(|member| rolled(member.workload)).max();
-        if let Some((last, now)) = last.zip(rolled(new))
-            && last + bake > now
-        {
-            return Some(format!("{key} moved to {to} at {now}, but wave {wave} bakes since {last}"));
+        let counted =
+            format!("{by_controller} of {} have moved, wave {} ends at {ends:?}", members.len(), wave + 1);
+        if let Some(member) = moved.iter().find(|member| !is_settled(member.key, member.workload)) {
+            return Err(format!("{key} moved to {to}, but {} is not healthy ({counted})", member.key));
         }
-        if annotation(of, annotations::ANALYSIS).is_some() && !self.is_approved(wave, snapshot) {
-            return Some(format!("{key} moved to {to} without a successful analysis of wave {wave}"));
+        let bake = noted(annotations::BAKE).map(seconds).max().unwrap_or_default();
+        let last = moves.iter().filter_map(|at| self.moves[*at].in_turn).max();
+        if let Some(last) = last.filter(|last| *last + bake > now) {
+            return Err(format!("{key} moved to {to} at {now}, but a wave bakes since {last} ({counted})"));
         }
-        None
+        // Workloads that users moved may have ended other waves.
+        let next = ends.iter().position(|end| *end > by_controller).unwrap_or(ends.len());
+        let ended = moves.iter().all(is_in_turn).then_some(next);
+        if noted(annotations::ANALYSIS).next().is_some() && !self.is_approved(snapshot, ended) {
+            return Err(format!("{key} moved to {to} without a successful analysis ({counted})"));
+        }
+        Ok(())
     }
 
-    /// The workloads that use a source with this content, in all namespaces of the group.
-    fn members(&self, namespace: &str, source: &str, content: &Value) -> Vec<Member<'_>> {
+    /// The sources of this name and content in all namespaces of the group.
+    fn sources(&self, namespace: &str, name: &str, content: &Value) -> Vec<&Value> {
         let group = self.group(namespace);
         let is_in = |other: &str| other == namespace || (group.is_some() && self.group(other) == group);
-        let has_content =
-            |other: &str| self.0.get(&Key::configmap(other, source)).is_some_and(|of| of["data"] == *content);
-        let users = self.0.iter().filter(|(key, object)| {
+        let all = self.objects.iter().filter(|(key, of)| {
+            key.kind == Kind::ConfigMap && key.name == name && of["data"] == *content && is_in(&key.namespace)
+        });
+        all.map(|(_, of)| &**of).collect()
+    }
+
+    /// The workloads that use these sources.
+    fn members(&self, namespace: &str, source: &str, content: &Value) -> Vec<Member<'_>> {
+        let sources = self.sources(namespace, source, content);
+        let namespaces: Vec<_> = sources.iter().map(|of| &of["metadata"]["namespace"]).collect();
+        let users = self.objects.iter().filter(|(key, object)| {
             key.kind.is_workload()
                 && label(object, annotations::ENABLED) == Some("true")
-                && is_in(&key.namespace)
-                && has_content(&key.namespace)
+                && namespaces.iter().any(|namespace| **namespace == *key.namespace)
         });
-        let member = |(key, workload): (&Key, &'_ Arc<Value>)| {
-            let stated = stated_of(SourceKind::ConfigMap, key.kind.template(workload));
-            stated.into_iter().find(|(of, _)| of == source).map(|(_, snapshot)| (key.clone(), snapshot))
-        };
-        users.filter_map(member).map(|(key, snapshot)| Member { workload: &self.0[&key], snapshot }).collect()
+        users
+            .filter_map(|(key, workload)| {
+                let stated = stated_of(SourceKind::ConfigMap, key.kind.template(workload));
+                let (_, snapshot) = stated.into_iter().find(|(of, _)| of == source)?;
+                Some(Member { key, workload, snapshot })
+            })
+            .collect()
     }
 
     fn group(&self, namespace: &str) -> Option<&str> {
-        label(self.0.get(&Key::new(Kind::Namespace, "", namespace))?, annotations::GROUP)
+        label(self.objects.get(&Key::new(Kind::Namespace, "", namespace))?, annotations::GROUP)
     }
 
-    /// Whether an AnalysisRun of this wave of the content was successful.
-    fn is_approved(&self, wave: usize, snapshot: &Value) -> bool {
+    /// The place of a workload's last move to a snapshot among all moves.
+    fn position(&self, workload: &Key, snapshot: &str) -> Option<usize> {
+        self.moves.iter().rposition(|of| of.workload == *workload && of.snapshot == snapshot)
+    }
+
+    fn last_move(&self, workload: &Key, snapshot: &str) -> Option<&Move> {
+        self.position(workload, snapshot).map(|at| &self.moves[at])
+    }
+
+    /// Whether an AnalysisRun of the content was successful, at the end of this wave if it is known.
+    fn is_approved(&self, snapshot: &Value, wave: Option<usize>) -> bool {
         let digest = annotation(snapshot, annotations::DIGEST);
-        let suffix = format!("-{wave}-");
-        self.0.iter().any(|(key, run)| {
+        let wave = wave.map_or_else(|| "-".to_owned(), |wave| format!("-{wave}-"));
+        self.objects.iter().any(|(key, run)| {
             key.kind == Kind::AnalysisRun
-                && key.name.contains(&suffix)
+                && key.name.contains(&wave)
                 && annotation(run, annotations::DIGEST) == digest
                 && run["status"]["phase"] == "Successful"
                 && run["spec"]["terminate"] != true
@@ -124,13 +212,32 @@ impl Cluster {
     }
 }
 
-/// How many workloads may have moved at the end of each wave but the last.
-fn ends(waves: &str, total: usize) -> impl Iterator<Item = usize> {
-    let end = move |wave: &str| match wave.trim().strip_suffix('%') {
+/// The last wave of a snapshot that a person let begin, counted from 1; 0 if there is none.
+fn promoted(source: &Value, snapshot: &str) -> usize {
+    let decided = annotation(source, annotations::PROMOTED).and_then(|text| text.split_once(' '));
+    match decided.filter(|(of, _)| *of == snapshot) {
+        Some((_, ALL_WAVES)) => usize::MAX,
+        Some((_, wave)) => wave.parse().unwrap(),
+        None => 0,
+    }
+}
+
+/// How many workloads may have moved at the end of each wave but the last. Each end of one source is an end of all.
+fn ends<'a>(waves: impl Iterator<Item = &'a str>, total: usize) -> Vec<usize> {
+    let end = |wave: &str| match wave.trim().strip_suffix('%') {
         Some(share) => (total * share.parse::<usize>().unwrap() / 100).max(1),
         None => wave.trim().parse().unwrap(),
     };
-    waves.split(',').map(end).collect::<Vec<_>>().into_iter()
+    let mut all: Vec<&str> = waves.collect();
+    all.sort_unstable();
+    all.dedup();
+    let mut ends: Vec<_> =
+        all.iter().flat_map(|waves| waves.split(',')).map(|wave| end(wave).min(total)).collect();
+    if all.len() > 1 {
+        ends.sort_unstable();
+        ends.dedup();
+    }
+    ends
 }
 
 fn seconds(text: &str) -> SignedDuration {
@@ -142,6 +249,10 @@ fn rolled(workload: &Value) -> Option<Timestamp> {
     auto_roll_time(annotation(workload, annotations::ROLL)?)
 }
 
-fn image(key: &Key, workload: &Value) -> Value {
-    key.kind.template(workload)["spec"]["containers"][0]["image"].clone()
+/// Whether a Deployment has completed its rollout.
+fn is_settled(key: &Key, workload: &Value) -> bool {
+    let status = &workload["status"];
+    key.kind != Kind::Deployment
+        || (status["observedGeneration"] == workload["metadata"]["generation"]
+            && status["conditions"][0]["reason"] == "NewReplicaSetAvailable")
 }
