@@ -143,7 +143,7 @@ async fn analysis_failure<A: Api>(
     };
     tracing::warn!(%source, reason, "template of an analysis could not be read");
     Err(format!(
-        "confrev: {analysis} could not be read ({reason}): without it, no change moves beyond its first wave"
+        "confrev: {analysis} could not be read ({reason}): until it can be read, no change of the source moves"
     ))
 }
 

@@ -2,6 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::analysis::JudgingRun;
+
 /// Why a pending change is not rolled out yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Delay {
@@ -13,7 +15,14 @@ pub(super) enum Delay {
     Unanswered(String),
     /// `max-in-flight`, a wave or a set holds the workload, or another workload that failed.
     Held(String),
-    /// A person stopped the change, or wrote a malformed window: it stays until a person acts.
+    /// The AnalysisRun of a wave holds the workload.
+    Analysed {
+        /// The reason, for people.
+        reason: String,
+        /// The run.
+        run: JudgingRun,
+    },
+    /// A person stopped the change, or wrote a malformed setting: it stays until a person acts.
     Stopped(String),
     /// A window is closed.
     Closed {
@@ -33,6 +42,7 @@ impl std::fmt::Display for Delay {
             | Self::Unanswered(reason)
             | Self::Held(reason)
             | Self::Stopped(reason)
+            | Self::Analysed { reason, .. }
             | Self::Closed { reason, .. } => f.write_str(reason),
             Self::SecretsOff => f.write_str("this installation makes no snapshots of Secrets (--secrets)"),
             Self::Interval(left) => write!(f, "min-interval, {} s left", left.as_secs().max(1)),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     admitted,
+    analysis::{self, JudgingRun},
     delay::Delay,
     failure::Failure,
     gates,
@@ -22,8 +23,8 @@ use crate::{
     annotations,
     cluster::ApiError,
     resolve::{
-        AnalysisRun, Health, Member, Observed, Refusal, RunState, Spread, SpreadPolicy, Standing, Use,
-        Verdict, Wait, WorkloadView, auto_roll_value,
+        AnalysisRun, EndedWave, Health, Member, Observed, Refusal, RollOrder, RunState, Spread, SpreadPolicy,
+        Standing, Use, Verdict, Wait, WorkloadView, auto_roll_value, order_of_namespace,
     },
     snapshot::{Digests, ObjectName, SourceKind},
 };
@@ -52,17 +53,29 @@ pub(super) async fn of(
     if let Some(delay) = interval(workload, Timestamp::now()) {
         return Ok(Some(delay));
     }
-    if let Some(delay) =
-        held_by_others(inventory, workload, source, (present.digests(), &present.spread_policy()))
-    {
-        return Ok(Some(delay));
+    // The other namespaces of the group are not read here: there may be many.
+    let settings = gates::settings(target, inventory, workload.namespace()).await?;
+    let (group, policy) = (settings.group, present.spread_policy());
+    let order = settings.order.map(|order| order_of_namespace(workload.namespace(), &order));
+    let orders = order.map(|order| (workload.namespace().to_owned(), order)).into_iter().collect();
+    let of_namespace = Others { orders, ..Others::default() };
+    match turn(inventory, workload, source, (present.digests(), &policy), &of_namespace) {
+        None => {}
+        Some(Err(refused)) => return Ok(Some(refused)),
+        Some(Ok(turn)) => {
+            let delay = match &group {
+                Some(_) => turn.in_group().delay(source),
+                None => turn.analysed(target, inventory, (source, present)).await?,
+            };
+            if delay.is_some() {
+                return Ok(delay);
+            }
+        }
     }
     if let Some(delay) = reported(target, workload, present).await? {
         return Ok(Some(delay));
     }
-    // The other namespaces of the group are not read here: there may be many.
-    let group = gates::settings(target, inventory, workload.namespace()).await?.group;
-    if let Some(group) = group.filter(|_| present.spread_policy().is_limited()) {
+    if let Some(group) = group.filter(|_| policy.is_limited()) {
         let see = format!("see kubectl confrev waves {}", source.name);
         return Ok(Some(Delay::Held(format!("waits for its turn in the group {group}, {see}"))));
     }
@@ -78,29 +91,83 @@ pub(super) fn interval(workload: &OptedIn, now: Timestamp) -> Option<Delay> {
     (left.is_positive() && left <= interval).then_some(Delay::Interval(left))
 }
 
-/// Why other workloads hold this one, as the controller counts them.
-pub(super) fn held_by_others(
+/// Why other workloads would hold this one from a content that the source may get.
+pub(super) fn would_be_held(
     inventory: &Inventory,
     workload: &OptedIn,
     source: &ObjectName,
-    (content, policy): (&Digests, &SpreadPolicy),
+    of: (&Digests, &SpreadPolicy),
 ) -> Option<Delay> {
+    match turn(inventory, workload, source, of, &Others::default())? {
+        Err(refused) => Some(refused),
+        Ok(turn) => Turn { spread: turn.spread.analysed(analysis::assumed), ..turn }.delay(source),
+    }
+}
+
+/// The turn of a workload among the others, as the controller counts them.
+struct Turn<'w> {
+    workload: &'w OptedIn,
+    place: RollOrder,
+    spread: Spread<String>,
+    /// The AnalysisRun of the wave that ended.
+    run: Option<JudgingRun>,
+    /// The others of its group were not read.
+    is_in_group: bool,
+}
+
+/// The turn of a workload that waits for a content. An error: the content is refused. `None`: the source lets it roll at once.
+fn turn<'w>(
+    inventory: &Inventory,
+    workload: &'w OptedIn,
+    source: &ObjectName,
+    (content, policy): (&Digests, &SpreadPolicy),
+    others: &Others,
+) -> Option<Result<Turn<'w>, Delay>> {
     if !policy.is_limited() {
         return None;
     }
     let Standing::Waits(place) = standing(inventory, workload, source, content) else { return None };
     if let Some((snapshot, refusal)) = refused(inventory, workload.namespace(), source, (content, policy)) {
-        return Some(Delay::Refused(format!("{snapshot} was refused: {}", refusal.reason)));
+        return Some(Err(Delay::Refused(format!("{snapshot} was refused: {}", refusal.reason))));
     }
-    let spread = spread(inventory, workload.namespace(), source, (content, policy), &Others::default());
-    let has_failed = workload.record.health == Health::Failed;
-    let wait = spread.wait(has_failed, place)?;
-    let rolling: Vec<_> = spread.rolling(has_failed).cloned().collect();
-    Some(match wait {
-        Wait::Full => Delay::Held(format!("held by {}", listed(&rolling, NAMED))),
-        Wait::Aborted => Delay::Stopped(describe(source, &spread, Wait::Aborted)),
-        other => Delay::Held(describe(source, &spread, other)),
-    })
+    let spread = spread(inventory, workload.namespace(), source, (content, policy), others);
+    Some(Ok(Turn { workload, place, spread, run: None, is_in_group: false }))
+}
+
+impl Turn<'_> {
+    /// The same in a group, whose other namespaces were not read: they decide about the order, and about the analysis.
+    fn in_group(self) -> Self {
+        Self { is_in_group: true, ..self }
+    }
+
+    /// Why it has not come, with the AnalysisRun that decides about it.
+    async fn analysed(
+        self,
+        target: &Target,
+        inventory: &Inventory,
+        (source, present): (&ObjectName, &Observed),
+    ) -> Result<Option<Delay>, Failure> {
+        let (of, others) = ((self.workload.namespace(), present), Others::default());
+        let (spread, run) = analysis::apply(target, inventory, source, of, &others, self.spread).await?;
+        Ok(Self { spread, run, ..self }.delay(source))
+    }
+
+    /// Why it has not come; `None`: the workload may roll.
+    fn delay(&self, source: &ObjectName) -> Option<Delay> {
+        let has_failed = self.workload.record.health == Health::Failed;
+        let wait = self.spread.wait(has_failed, self.place)?;
+        let rolling: Vec<_> = self.spread.rolling(has_failed).cloned().collect();
+        let described = |wait| describe(source, &self.spread, wait);
+        Some(match (wait, &self.run) {
+            (Wait::Turn | Wait::Analysis(_), _) if self.is_in_group => return None,
+            (Wait::Full, _) => Delay::Held(format!("held by {}", listed(&rolling, NAMED))),
+            (wait @ (Wait::Aborted | Wait::Invalid(_)), _) => Delay::Stopped(described(wait)),
+            (wait @ Wait::Analysis(_), Some(run)) => {
+                Delay::Analysed { reason: described(wait), run: run.clone() }
+            }
+            (other, _) => Delay::Held(described(other)),
+        })
+    }
 }
 
 /// Why workloads wait for their turn.
@@ -123,6 +190,9 @@ pub(super) fn describe(source: &ObjectName, spread: &Spread<String>, wait: Wait<
         Wait::Unproven => format!("{wave}: held by {}, not healthy yet", listed(unhealthy, NAMED)),
         Wait::Bake(until) => format!("{wave}: bakes until {until:.0}"),
         Wait::Turn => format!("{wave}: others come first"),
+        Wait::Analysis(run) if spread.ended().is_some_and(EndedWave::is_start) => {
+            format!("{wave}: held by the analysis, which {}", run.state)
+        }
         Wait::Analysis(run) if run.name.is_empty() => {
             format!("{wave}: waits for the analysis of the previous wave")
         }
@@ -166,6 +236,9 @@ pub(super) fn spread(
         if !strictest.has_settings_of(&policy) {
             strictest = strictest.strictest(&policy);
         }
+    }
+    if let Some(why) = others.invalid_order(namespace, inventory, source).filter(|_| strictest.is_ordered()) {
+        strictest = strictest.but_invalid(why);
     }
     let members =
         users.iter().map(|(workload, standing)| Member { workload, standing: *standing, is_rolling: false });

@@ -95,6 +95,7 @@ pub(super) async fn settings(
         Ok(Some(found)) => NamespaceSettings {
             window: annotation(&found, annotations::WINDOW).map(str::to_owned),
             group: label(&found, annotations::GROUP).filter(|group| !group.is_empty()).map(str::to_owned),
+            order: annotation(&found, annotations::ORDER).map(str::to_owned),
         },
         Err(error) => return Err(error),
     };

@@ -5,10 +5,14 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use super::{
     failure::Failure,
     history::History,
-    inventory::{Inventory, Scope, label, text},
+    inventory::{Inventory, OptedIn, Scope, label, text},
     target::Target,
 };
-use crate::{annotations, resolve::Observed};
+use crate::{
+    annotations,
+    resolve::{Observed, order_of_namespace},
+    snapshot::ObjectName,
+};
 
 /// The most namespaces that are read at the same time.
 const MAX_CONCURRENT_READS: usize = 8;
@@ -20,8 +24,8 @@ pub(super) struct Others {
     pub(super) group: Option<String>,
     /// The sources, each with its snapshots.
     pub(super) sources: Vec<History>,
-    /// The `order` of each namespace of the group that has one.
-    pub(super) orders: Vec<(String, i32)>,
+    /// The `order` of each namespace that has one. An error says why it cannot be followed.
+    pub(super) orders: Vec<(String, Result<i32, String>)>,
 }
 
 impl Others {
@@ -73,9 +77,31 @@ impl Others {
         self.sources.iter().filter_map(|other| Some((other.namespace.as_str(), other.present.as_ref()?)))
     }
 
+    /// Why the `order` of a namespace cannot be followed that a workload of the change takes from it. `own`: the namespace that was
+    /// asked about.
+    pub(super) fn invalid_order(
+        &self,
+        own: &str,
+        inventory: &Inventory,
+        source: &ObjectName,
+    ) -> Option<&str> {
+        let has_source = |name: &str| name == own || self.sources.iter().any(|other| other.namespace == name);
+        let counts = |name: &str| {
+            let mut in_it = inventory.workloads.iter().filter(|workload| workload.namespace() == name);
+            let takes = |workload: &OptedIn| {
+                workload.record.pace.order.is_none() && workload.sources().contains(source)
+            };
+            has_source(name) && in_it.any(takes)
+        };
+        let mut orders = self.orders.iter().filter(|(name, _)| counts(name));
+        orders.find_map(|(_, order)| order.as_ref().err().map(String::as_str))
+    }
+
     /// Adds the workloads of the other namespaces, and what decides about their turn.
     pub(super) async fn join(&self, target: &Target, inventory: &mut Inventory) -> Result<(), Failure> {
-        inventory.orders = self.orders.iter().cloned().collect();
+        let valid =
+            |(name, order): &(String, Result<i32, String>)| Some((name.clone(), *order.as_ref().ok()?));
+        inventory.orders = self.orders.iter().filter_map(valid).collect();
         let reads = stream::iter(&self.sources).map(|other| async move {
             Inventory::read_moves(target, &Scope::Namespace(other.namespace.clone())).await
         });
@@ -89,7 +115,8 @@ impl Others {
 }
 
 /// The annotation `order` of a Namespace, with its name.
-fn order(namespace: &serde_json::Value) -> Option<(String, i32)> {
-    let order = super::inventory::annotation(namespace, annotations::ORDER)?.parse().ok()?;
-    Some((text(namespace, "/metadata/name").to_owned(), order))
+fn order(namespace: &serde_json::Value) -> Option<(String, Result<i32, String>)> {
+    let order = super::inventory::annotation(namespace, annotations::ORDER)?;
+    let name = text(namespace, "/metadata/name");
+    Some((name.to_owned(), order_of_namespace(name, order)))
 }

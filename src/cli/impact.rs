@@ -157,7 +157,7 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
             }
             let name = format!("{}/{}", source.kind.as_str(), source.name);
             let hold = content_then.filter(|_| rolls).and_then(|content| {
-                delays::held_by_others(&inventory, workload, source, (content.digests(), &policy))
+                delays::would_be_held(&inventory, workload, source, (content.digests(), &policy))
             });
             let gate = match content_then.filter(|_| rolls) {
                 Some(content) => {

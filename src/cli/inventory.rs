@@ -75,7 +75,9 @@ pub(super) struct Inventory {
     pub(super) sources: BTreeMap<SourceKey, LiveSource>,
     /// The settings of each namespace that was read.
     pub(super) namespaces: tokio::sync::Mutex<BTreeMap<String, NamespaceSettings>>,
-    /// The annotation `order` of namespaces, where it was read.
+    /// AnalysisRuns and their templates that were read, by path: many workloads may wait for one run.
+    pub(super) analyses: tokio::sync::Mutex<BTreeMap<String, ReadObject>>,
+    /// The annotation `order` of namespaces, where it was read and is valid.
     pub(super) orders: BTreeMap<String, i32>,
     /// What the user may not list, and what is therefore left out.
     pub(super) unread: Unread,
@@ -112,6 +114,9 @@ impl Owned {
     }
 }
 
+/// An object that may not exist; the API server's message if the user may not read it.
+pub(super) type ReadObject = Result<Option<Value>, String>;
+
 /// The settings of a namespace that decide when a change may reach its workloads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NamespaceSettings {
@@ -119,6 +124,8 @@ pub(super) struct NamespaceSettings {
     pub(super) window: Option<String>,
     /// The label `group`.
     pub(super) group: Option<String>,
+    /// The annotation `order`.
+    pub(super) order: Option<String>,
 }
 
 /// Collections that the user may not list.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
+    analysis::JudgingRun,
     delay::Delay,
     delays,
     failure::Failure,
@@ -101,7 +102,10 @@ pub(super) struct UsedSource {
     /// Why the workload has not rolled to the present content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// The same, for programs.
+    /// The AnalysisRun that the workload waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) analysis: Option<JudgingRun>,
+    /// The reason, for programs.
     #[serde(skip)]
     pub(super) delay: Option<Delay>,
     /// The source's kind and name.
@@ -151,6 +155,7 @@ pub(super) async fn of_workload(
                 Delay::Unanswered(_)
                 | Delay::Held(_)
                 | Delay::Stopped(_)
+                | Delay::Analysed { .. }
                 | Delay::Closed { .. }
                 | Delay::Interval(_),
             )
@@ -192,6 +197,10 @@ impl UsedSource {
             standing,
             beneath,
             reason: delay.as_ref().map(ToString::to_string),
+            analysis: match &delay {
+                Some(Delay::Analysed { run, .. }) => Some(run.clone()),
+                _ => None,
+            },
             delay,
             object: used.source.clone(),
         }
@@ -375,6 +384,7 @@ mod tests {
                 standing,
                 beneath: standing,
                 reason: None,
+                analysis: None,
                 delay: None,
                 object: used.source.clone(),
             };

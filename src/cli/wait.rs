@@ -15,7 +15,11 @@ use super::{
     source_state::{self, SourceState},
     target::{Flags, Target},
 };
-use crate::{annotations, resolve::Health, snapshot::ObjectName};
+use crate::{
+    annotations,
+    resolve::{Health, RunState},
+    snapshot::ObjectName,
+};
 
 /// How often the state is read.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -163,6 +167,10 @@ fn pending(of: String, delay: Option<&Delay>, deadline: Instant) -> WaitState {
     let end = end.unwrap_or(Timestamp::MAX);
     match delay {
         Some(Delay::Stopped(_)) => WaitState::Stuck(of),
+        // Only a person decides after an analysis without a result.
+        Some(Delay::Analysed { run, .. }) if matches!(run.state, RunState::Undecided(_)) => {
+            WaitState::Stuck(of)
+        }
         Some(Delay::Closed { opens, .. }) if opens.is_none_or(|opens| opens > end) => {
             WaitState::Stuck(format!("{of}, after the timeout"))
         }
@@ -254,6 +262,7 @@ pub(super) async fn of_workload(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::analysis::JudgingRun;
 
     #[test]
     fn changes_that_wait_too_long_end_the_wait() {
@@ -261,6 +270,10 @@ mod tests {
         let opens = |minutes: i64| {
             let opens = Timestamp::now() + SignedDuration::from_mins(minutes);
             Delay::Closed { reason: "closed".to_owned(), opens: Some(opens) }
+        };
+        let analysed = |state| {
+            let run = JudgingRun { namespace: "shop".to_owned(), name: "run".to_owned(), phase: None, state };
+            Delay::Analysed { reason: "analysed".to_owned(), run }
         };
         let never = Delay::Closed { reason: "closed".to_owned(), opens: None };
         let of = |delay: Option<&Delay>| match pending("web".to_owned(), delay, deadline) {
@@ -276,6 +289,9 @@ mod tests {
             (Some(opens(6)), "stuck: web, after the timeout"),
             (Some(never), "stuck: web, after the timeout"),
             (Some(Delay::Stopped("aborted".to_owned())), "stuck: web"),
+            (Some(analysed(RunState::Running)), "waits: web"),
+            (Some(analysed(RunState::Failed("failed".into()))), "waits: web"),
+            (Some(analysed(RunState::Undecided("is inconclusive".into()))), "stuck: web"),
             (Some(Delay::Unanswered("no".to_owned())), "unanswered: web"),
         ] {
             assert_eq!(of(delay.as_ref()), wanted, "{delay:?}");

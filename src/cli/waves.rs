@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    analysis, delays,
+    analysis::{self, JudgingRun},
+    delays,
     failure::Failure,
     flags::DryRun,
     group::Others,
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::{
     annotations,
-    resolve::{ALL_WAVES, AnalysisRun, Observed, Progress, RunState},
+    resolve::{ALL_WAVES, Observed, Progress},
     snapshot::{DIGITS, ObjectName, snapshot_name},
 };
 
@@ -89,10 +90,7 @@ pub(super) struct WavesStatus {
     pub(super) aborted: bool,
     /// The AnalysisRun that decides about the next wave.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) analysis: Option<String>,
-    /// Whether that run has ended, and does not let the next wave begin.
-    #[serde(skip)]
-    pub(super) may_analyse_again: bool,
+    pub(super) analysis: Option<JudgingRun>,
     /// The workloads that may move now.
     pub(super) next: Vec<String>,
     /// Moved workloads that are not healthy.
@@ -100,6 +98,12 @@ pub(super) struct WavesStatus {
     /// Why no further workload moves now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+}
+
+impl WavesStatus {
+    fn may_analyse_again(&self) -> bool {
+        self.analysis.as_ref().is_some_and(JudgingRun::may_be_repeated)
+    }
 }
 
 /// Runs the command.
@@ -146,14 +150,14 @@ pub(super) async fn act(
         let nothing = match action {
             _ if status.group.is_some() => None,
             WaveCommand::Abort if status.aborted => Some("is already aborted"),
-            WaveCommand::Retry if status.may_analyse_again => None,
+            WaveCommand::Retry if status.may_analyse_again() => None,
             WaveCommand::Retry if !status.aborted => Some("is neither aborted nor refused: nothing to retry"),
             _ => None,
         };
         if let Some(nothing) = nothing {
             return Ok(format!("{}: {} {nothing}", status.source, status.snapshot));
         }
-        again = (action == WaveCommand::Retry && status.may_analyse_again)
+        again = (action == WaveCommand::Retry && status.may_analyse_again())
             .then(|| json!(format!("{} {:.0}", status.snapshot, Timestamp::now())));
         decision(action, &status, all)?
     };
@@ -254,7 +258,7 @@ fn decision(
         WaveCommand::Abort => {
             Ok((annotations::ABORTED, json!(snapshot), format!("no further workload moves to {snapshot}")))
         }
-        WaveCommand::Retry if status.may_analyse_again => {
+        WaveCommand::Retry if status.may_analyse_again() => {
             Ok((annotations::ABORTED, Value::Null, format!("wave {wave} of {snapshot} is analysed again")))
         }
         WaveCommand::Retry => {
@@ -319,6 +323,9 @@ fn text(status: &WavesStatus, bar: bool) -> String {
     if !status.next.is_empty() {
         line("NEXT", &delays::listed(&status.next, NAMED));
     }
+    if let Some(run) = &status.analysis {
+        line("ANALYSIS", &run.line());
+    }
     if let Some(reason) = &status.reason {
         line("WAITS", reason);
     }
@@ -358,7 +365,8 @@ async fn status_of(
     let mut inventory = Inventory::read_moves(target, &Scope::Namespace(target.namespace.clone())).await?;
     others.join(target, &mut inventory).await?;
     let spread = delays::spread(&inventory, &target.namespace, source, (present.digests(), &policy), others);
-    let (spread, run) = analysis::apply(target, history, others, spread).await?;
+    let of = (target.namespace.as_str(), present);
+    let (spread, analysis) = analysis::apply(target, &inventory, source, of, others, spread).await?;
     let Some(progress) = spread.progress() else {
         return Err(Failure::NotFound(format!("{source} has no waves")));
     };
@@ -367,18 +375,7 @@ async fn status_of(
     let reason = spread.reason().filter(|_| waiting).map(|wait| delays::describe(source, &spread, wait));
     let group = others.group.clone();
     let aborted = policy.aborted.as_deref() == Some(&*snapshot);
-    let has_ended = |run: &AnalysisRun| {
-        !matches!(run.state, RunState::Unknown | RunState::Running | RunState::Successful)
-    };
-    let may_analyse_again = run.as_ref().is_some_and(has_ended);
-    let analysis = run.map(|run| run.name.into());
-    Ok(WavesStatus {
-        group,
-        aborted,
-        analysis,
-        may_analyse_again,
-        ..of_progress(source, target, snapshot, progress, reason)
-    })
+    Ok(WavesStatus { group, aborted, analysis, ..of_progress(source, target, snapshot, progress, reason) })
 }
 
 /// The name that the snapshot of the present content gets.
@@ -410,7 +407,6 @@ fn of_progress(
         workloads: progress.total,
         aborted: false,
         analysis: None,
-        may_analyse_again: false,
         next: sorted(&progress.next),
         unhealthy: sorted(&progress.unhealthy),
         reason,

@@ -162,7 +162,7 @@ pub trait Api: Clone + Send + Sync + 'static {
         name: &str,
     ) -> impl Future<Output = Result<Option<Value>, ApiError>> + Send;
 
-    /// The AnalysisRuns with this value of the label `source`, read live.
+    /// The AnalysisRuns with this value of the label `source`, read live. It fails if Argo Rollouts is not installed.
     fn analysis_runs(
         &self,
         namespace: &str,

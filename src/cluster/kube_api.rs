@@ -603,7 +603,7 @@ impl Api for KubeApi {
             annotations::SOURCE
         );
         let path = format!("{collection}?labelSelector={}", selector.replace('/', "%2F"));
-        let list = self.get_if_exists(path).await?.unwrap_or_default();
+        let list: Value = parse(&self.get(path.clone()).await?, &path)?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 

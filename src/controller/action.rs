@@ -109,7 +109,8 @@ pub enum Action {
     },
     /// Find the workloads without the label in a namespace that opts in.
     OptIn(Arc<str>),
-    /// Read the AnalysisRun that judges a wave, and create it if it does not exist.
+    /// Read the AnalysisRun that judges a wave, and create it if it does not exist. At the start of a change, only check that
+    /// one can be created.
     Analyse {
         /// The source in whose namespace the run is.
         source: Name,
@@ -119,7 +120,7 @@ pub enum Action {
         digest: Digest,
         /// The template.
         analysis: Analysis,
-        /// The wave, counted from 1.
+        /// The wave, counted from 1; 0 at the start of a change.
         wave: usize,
         /// The name of the run.
         run: Box<str>,
@@ -140,7 +141,7 @@ pub enum Action {
 pub struct Analysed {
     /// The run.
     pub run: AnalysisRun,
-    /// The wave, counted from 1.
+    /// The wave, counted from 1; 0 at the start of a change.
     pub wave: usize,
     /// It was created just now.
     pub is_new: bool,

@@ -50,6 +50,8 @@ struct Fleet {
     /// The actions until the controller is killed, after the action's effect and before it knows the outcome.
     until_kill: Option<usize>,
     pokes: usize,
+    /// How often the controller has called the API server, by action.
+    calls: BTreeMap<String, usize>,
     /// The annotation `order` of a namespace.
     order: Option<(&'static str, i32)>,
 }
@@ -66,6 +68,7 @@ impl Fleet {
             ends: Vec::new(),
             until_kill: None,
             pokes: 0,
+            calls: BTreeMap::new(),
             order: None,
         };
         for number in 0..namespaces {
@@ -91,7 +94,7 @@ impl Fleet {
         self.desk = Desk::new();
         self.desk.now = now;
         for namespace in self.worlds.keys() {
-            let order = self.order.filter(|(name, _)| *name == &**namespace).map(|(_, order)| order);
+            let order = self.order.filter(|(name, _)| *name == &**namespace).map(|(_, order)| Ok(order));
             let settings =
                 NamespaceSettings { group: Some("shop".into()), order, ..NamespaceSettings::default() };
             self.desk.state.apply_namespace_settings(namespace, settings, now);
@@ -179,6 +182,9 @@ impl Fleet {
     }
 
     fn execute(&mut self, action: Action) -> Outcome {
+        let name = format!("{action:?}");
+        let name = name.split([' ', '(']).next().unwrap_or_default().to_owned();
+        *self.calls.entry(name).or_default() += 1;
         match action {
             Action::Read(name) => {
                 Outcome::Read(self.worlds[&name.namespace].observe(&name.object).map(Box::new))
@@ -384,4 +390,55 @@ fn one_namespace_holds_its_group() {
     fleet.write(&first, "grey");
     fleet.pass(3);
     assert_eq!((fleet.on("green").len(), fleet.on("grey").len()), (1, 1));
+}
+
+/// Each second, the watch reports each workload of the group again, while a wave bakes and while it is held.
+#[test]
+fn state_of_a_wave_needs_no_call() {
+    for (bad, what) in [("", "the wave bakes"), ("green", "the wave is held")] {
+        let mut hold = waves();
+        hold[annotations::ON_FAILURE] = json!("hold");
+        let mut fleet = Fleet::new(5, 8, |_| hold.clone());
+        fleet.act();
+        fleet.bad = (bad, |_| true);
+        fleet.write_all("green");
+        fleet.pass(3);
+        fleet.pass(3);
+        assert_eq!(fleet.on("green").len(), 1, "{what}");
+        let before = fleet.calls.clone();
+        for _ in 0..BAKE - 12 {
+            for (key, load) in &mut fleet.loads {
+                let version = format!("{} again", load.object["metadata"]["resourceVersion"]);
+                load.object["metadata"]["resourceVersion"] = json!(version);
+                fleet.desk.state.apply_workload(key, Some(record(&load.object, load.health)), fleet.desk.now);
+            }
+            fleet.pass(1);
+        }
+        assert_eq!((fleet.on("green").len(), &fleet.calls), (1, &before), "{what}");
+    }
+}
+
+/// Only the Events differ, and the writes of owners: workloads that move at the same time share one.
+#[test]
+fn workload_in_waves_costs_no_more_calls() {
+    let change = |settings: Value| {
+        let mut fleet = Fleet::new(5, 8, |_| settings.clone());
+        fleet.act();
+        fleet.pass(5);
+        fleet.calls.clear();
+        fleet.write_all("green");
+        for _ in 0..200 {
+            fleet.pass(1);
+        }
+        assert_eq!(fleet.on("green").len(), 40, "{settings}");
+        fleet.calls.remove("WriteEvent");
+        let bound = fleet.calls.remove("SetOwners").unwrap_or_default();
+        assert!((5..=40).contains(&bound), "{settings}: {bound} writes of owners");
+        fleet.calls
+    };
+    let plain = change(json!({}));
+    assert_eq!((plain.get("Poke"), plain.get("Read")), (Some(&40), Some(&5)), "{plain:?}");
+    for settings in [waves(), json!({annotations::WAVES: "1"}), json!({annotations::MAX_IN_FLIGHT: "3"})] {
+        assert_eq!(change(settings.clone()), plain, "{settings}");
+    }
 }

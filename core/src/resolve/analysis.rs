@@ -46,16 +46,22 @@ impl fmt::Display for Analysis {
     }
 }
 
-/// A wave that ended: all its workloads have moved, are healthy, and have baked.
+/// A wave that ended: all its workloads have moved, are healthy, and have baked. Or the start of a change: the controller has
+/// moved no workload, and must be able to analyse the first wave before it moves one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedWave {
-    /// The wave, counted from 1.
+    /// The wave, counted from 1; 0 is the start of the change.
     pub wave: usize,
     /// The last move. A run judges the moves up to then.
     pub moved: Option<Timestamp>,
 }
 
 impl EndedWave {
+    /// Whether this is the start of a change. No AnalysisRun judges it: its template must be usable.
+    pub fn is_start(self) -> bool {
+        self.wave == 0
+    }
+
     /// The name of the AnalysisRun that judges this wave. `snapshot` is the snapshot of the content, and `retried` the source's
     /// annotation: a person may ask for another run.
     pub fn run_name(&self, kind: SourceKind, snapshot: &str, retried: Option<&str>) -> String {

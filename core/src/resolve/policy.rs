@@ -126,10 +126,7 @@ impl Policy {
             let parsed = parse_duration(value).ok_or("a duration such as \"30s\", \"5m\" or \"1h30m\"");
             set(&mut policy.min_interval, parsed)
         });
-        read(annotations::ORDER, &mut |value| {
-            let parsed = value.parse().map_err(|_| "a whole number such as \"-1\", \"0\" or \"10\"");
-            set(&mut policy.order, parsed.map(Some))
-        });
+        read(annotations::ORDER, &mut |value| set(&mut policy.order, parse_order(value).map(Some)));
         read(annotations::PROGRESS_DEADLINE, &mut |value| {
             let parsed = parse_duration(value).filter(|deadline| !deadline.is_zero());
             set(&mut policy.progress_deadline, parsed.ok_or("a duration such as \"5m\" or \"1h30m\""))
@@ -143,6 +140,25 @@ impl Policy {
         errors.extend(policy.mount.as_ref().and_then(|_| mount::in_the_way(workload)));
         (policy, errors)
     }
+}
+
+/// Reads the annotation `order` of a workload or Namespace. An error has the values that are allowed.
+fn parse_order(text: &str) -> Result<i32, &'static str> {
+    text.parse().map_err(|_| "a whole number such as \"-1\", \"0\" or \"10\"")
+}
+
+/// Reads the annotation `order` of a Namespace. An error says why it cannot be followed.
+///
+/// ```
+/// # use confrev_core::resolve::order_of_namespace;
+/// assert_eq!(order_of_namespace("shop", "-1"), Ok(-1));
+/// assert!(order_of_namespace("shop", "first").is_err_and(|why| why.starts_with("Namespace \"shop\": annotation")));
+/// ```
+pub fn order_of_namespace(namespace: &str, text: &str) -> Result<i32, String> {
+    parse_order(text).map_err(|allowed| {
+        let key = annotations::ORDER;
+        format!("Namespace {namespace:?}: annotation {key}: {text:?} is not allowed, use {allowed}")
+    })
 }
 
 fn set<T>(field: &mut T, parsed: Result<T, &'static str>) -> Result<(), &'static str> {

@@ -319,7 +319,8 @@ impl<K: Clone> Spread<K> {
         spread
     }
 
-    /// The wave whose analysis decides about the next one; `None` if there is none, or if nothing moves anyway.
+    /// The wave whose analysis decides about the next one, or the start of the change; `None` if there is none, or if nothing
+    /// moves anyway.
     pub fn ended(&self) -> Option<EndedWave> {
         let is_stopped = self.invalid.is_some() || self.refused || self.bad.is_some();
         self.progress.as_ref().and_then(|progress| progress.ended).filter(|_| !is_stopped)
@@ -338,8 +339,10 @@ impl<K: Clone> Spread<K> {
         {
             let run = Some(run(ended)).filter(|run| run.state != RunState::Successful);
             if run.is_some() {
-                // The wave lasts until then.
-                (progress.wave, progress.limit) = (ended.wave, progress.moved);
+                if !ended.is_start() {
+                    // The wave lasts until then.
+                    (progress.wave, progress.limit) = (ended.wave, progress.moved);
+                }
                 progress.next.clear();
             }
             progress.analysis = run;
@@ -489,6 +492,9 @@ impl<'m, K: Clone> Count<'m, K> {
             (false, false) => None,
         };
         let ended = ended.filter(|ended| is_proven && wave >= promoted && *ended > 0);
+        // Nothing moves into a wave that cannot be analysed, whatever users moved.
+        let is_start = wave == 0 && promoted == 0 && self.last_turn.is_none() && !self.waiting.is_empty();
+        let ended = ended.or(is_start.then_some(0));
         Progress {
             wave: wave + 1,
             waves: waves.count(total),
@@ -501,7 +507,8 @@ impl<'m, K: Clone> Count<'m, K> {
             bakes_until,
             begins,
             is_promoted: wave < promoted,
-            ended: ended.map(|wave| EndedWave { wave, moved: self.last_turn.or(last_move) }),
+            ended: ended
+                .map(|wave| EndedWave { wave, moved: self.last_turn.or(last_move).filter(|_| wave > 0) }),
             analysis: None,
         }
     }
@@ -641,8 +648,13 @@ mod tests {
         assert_eq!([1, 2].map(|number| open.wait(false, place(number))), [None, Some(Wait::Turn)]);
         assert_eq!(open.progress().unwrap().wave, 2);
         let users = |second| Standing::Moved(Moved { since: Some(at(second)), ..Moved::default() });
+        // Before the controller moves the first workload, the wave must be possible to analyse.
+        let start = Some(EndedWave { wave: 0, moved: None });
         for (states, verdict, second, expected) in [
-            (&[waits(0), waits(1)][..], none, 100, None),
+            (&[waits(0), waits(1)][..], none, 100, start),
+            (&[waits(0), waits(1)], Verdict { promoted: 1, ..none }, 100, None),
+            (&[waits(0), waits(1)], Verdict { refused: true, ..none }, 100, None),
+            (&[users(5)], none, 100, None),
             (&first, none, 50, None),
             (&[moved(Health::Unavailable, 0), waits(1), waits(2), waits(3)], none, 100, None),
             (&first, Verdict { promoted: 2, ..none }, 100, None),
@@ -663,6 +675,13 @@ mod tests {
         ] {
             assert_eq!(of(states, verdict, second).ended(), expected, "{states:?} {verdict:?}");
         }
+        let before = of(&[waits(0), waits(1), waits(2), waits(3)], none, 100);
+        let no = AnalysisRun { name: "start".into(), state: RunState::Unavailable("no".into()) };
+        let held = before.clone().analysed(|_| no.clone());
+        assert_eq!(held.wait(false, place(0)), Some(Wait::Analysis(no)));
+        assert_eq!(held.progress().map(|held| (held.wave, held.limit, held.next.len())), Some((1, 1, 0)));
+        let open = before.analysed(|_| AnalysisRun { name: "start".into(), state: RunState::Successful });
+        assert_eq!([0, 1].map(|number| open.wait(false, place(number))), [None, Some(Wait::Turn)]);
         // The last wave is judged too, unless users made all moves.
         let all = [moved(Health::Settled, 0), users(1), users(2)];
         assert_eq!(of(&all, none, 100).ended().map(|ended| ended.wave), Some(3));

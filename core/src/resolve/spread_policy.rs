@@ -166,6 +166,17 @@ impl SpreadPolicy {
         }
     }
 
+    /// Whether the change moves workloads one after the other, so that their order matters.
+    pub fn is_ordered(&self) -> bool {
+        self.max_in_flight.is_some() || self.has_waves()
+    }
+
+    /// The same settings, which cannot be followed for this reason.
+    #[must_use]
+    pub fn but_invalid(&self, why: &str) -> Self {
+        Self { invalid: Some(why.into()), ..self.clone() }
+    }
+
     /// Whether a change of the source moves in waves, or would with valid settings.
     pub fn has_waves(&self) -> bool {
         self.waves.is_some() || self.invalid.is_some()

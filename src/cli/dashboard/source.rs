@@ -191,6 +191,7 @@ fn progress(status: &WavesStatus, (moved, rest): (Vec<String>, Vec<String>), lin
             dt { "Still to move" } dd { (names(&rest)) }
             dt { "Next" } dd { (names(&status.next)) }
             dt { "Unhealthy" } dd { (names(&status.unhealthy)) }
+            @if let Some(run) = &status.analysis { dt { "Analysis" } dd { (run.line()) } }
             @if let Some(reason) = &status.reason { dt { "Waits" } dd { (reason) } }
         }
     }

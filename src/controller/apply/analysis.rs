@@ -27,7 +27,8 @@ pub(super) struct WantedRun<'w> {
     pub run: &'w str,
 }
 
-/// Reads the run of a wave, and creates it if it does not exist.
+/// Reads the run of a wave, and creates it if it does not exist. At the start of a change, only checks that the first wave can be
+/// analysed.
 pub(super) async fn analyse<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<Outcome, ApiError> {
     let (state, is_new) = match state(api, wanted).await {
         Ok(found) => found,
@@ -52,10 +53,13 @@ fn unavailable(error: ApiError) -> Result<String, ApiError> {
 
 async fn state<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<(RunState, bool), ApiError> {
     let namespace = &*wanted.source.namespace;
-    if let Some(run) = api.analysis_run(namespace, wanted.run).await? {
+    let is_start = wanted.wave == 0;
+    if !is_start && let Some(run) = api.analysis_run(namespace, wanted.run).await? {
         return Ok((RunState::read(&run, wanted.uid), false));
     }
     let Some(template) = api.analysis_template(namespace, wanted.analysis).await? else {
+        // An error if the API server has no AnalysisRuns either.
+        api.analysis_runs(namespace, &source_label(&wanted.source.object.name)).await?;
         return Ok((RunState::Unavailable(format!("{} does not exist", wanted.analysis).into()), false));
     };
     let object = &wanted.source.object;
@@ -64,6 +68,9 @@ async fn state<A: Api>(api: &A, wanted: &WantedRun<'_>) -> Result<(RunState, boo
         Ok(run) => run,
         Err(why) => return Ok((RunState::Unavailable(format!("{}: {why}", wanted.analysis).into()), false)),
     };
+    if is_start {
+        return Ok((RunState::Successful, false));
+    }
     let run = object_of(wanted, &spec, labels);
     let is_new = api.create_analysis_run(namespace, &run).await? == Created::Now;
     if is_new {

@@ -22,6 +22,16 @@ impl Groups {
         self.settings.get(namespace)
     }
 
+    /// The annotation `order` of a namespace, if it is valid.
+    pub(crate) fn order(&self, namespace: &str) -> Option<i32> {
+        self.settings(namespace)?.order.as_ref()?.as_ref().ok().copied()
+    }
+
+    /// Why the annotation `order` of a namespace cannot be followed; `None` if it can.
+    pub(crate) fn invalid_order(&self, namespace: &str) -> Option<&str> {
+        self.settings(namespace)?.order.as_ref()?.as_ref().err().map(|why| &**why)
+    }
+
     /// The namespaces with settings.
     pub(crate) fn with_settings(&self) -> impl Iterator<Item = &Arc<str>> {
         self.settings.keys()

@@ -155,8 +155,8 @@ pub struct NamespaceSettings {
     pub window: Option<Box<str>>,
     /// The label `group`.
     pub group: Option<Arc<str>>,
-    /// The annotation `order`; `None` if it is invalid.
-    pub order: Option<i32>,
+    /// The annotation `order`. An error says why it cannot be followed.
+    pub order: Option<Result<i32, Box<str>>>,
 }
 
 /// What a metadata-only watch reports about a source.

@@ -61,7 +61,8 @@ impl State {
         known.is_some_and(|known| known.spread.analysis.is_some() || self.index.is_grouped(source))
     }
 
-    /// Creates or reads the run of the wave that has ended, and refuses the content if the run failed.
+    /// Creates or reads the run of the wave that has ended, and refuses the content if the run failed. Before the first wave, reads
+    /// its template.
     pub(super) fn analyse(&mut self, source: &Name, now: Timestamp) -> Reconciled {
         if self.index.awaits_sibling(source) {
             return Reconciled::Later(now + SETTLE);
@@ -121,6 +122,9 @@ impl State {
             };
         };
         let last = last.filter(|last| *last.run.name == *name).map(|last| (&last.run.state, last.at));
+        if spread.is_aborted() && ended.is_start() {
+            return Reconciled::Done;
+        }
         if spread.is_aborted() {
             // A previous leader may have created it.
             let is_ended = matches!(last, Some((RunState::Undecided(_), _)));

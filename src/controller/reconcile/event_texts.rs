@@ -272,7 +272,7 @@ pub(super) fn analysed(
             (Reason::AnalysisBegun, format!("wave {wave} is analysed by AnalysisRun {name}"))
         }
         // A new leader reports only what needs attention.
-        RunState::Successful if before.is_some() => {
+        RunState::Successful if before.is_some() && wave > 0 => {
             (Reason::AnalysisSucceeded, format!("wave {wave}: AnalysisRun {name} was successful"))
         }
         RunState::Unknown | RunState::Running | RunState::Successful => return None,
@@ -287,6 +287,9 @@ pub(super) fn analysed(
                  `kubectl confrev waves promote {of}`"
             ),
         ),
+        RunState::Unavailable(why) if wave == 0 => {
+            (Reason::AnalysisHeld, format!("no wave begins, since none can be analysed: {why}"))
+        }
         RunState::Unavailable(why) => {
             (Reason::AnalysisHeld, format!("no further wave begins: wave {wave} cannot be analysed: {why}"))
         }

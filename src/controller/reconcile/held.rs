@@ -9,7 +9,7 @@ use super::event_texts;
 use crate::{
     cluster::{Event, WorkloadKey},
     controller::{
-        index::{Index, records::SourceRecord},
+        index::{Index, changed_sources::ChangedSources, records::SourceRecord},
         name::Name,
     },
     resolve::{Health, Member, Proof, Record, RollOrder, RunState, Spread, Standing, Wait, WorkloadView},
@@ -322,9 +322,12 @@ pub(super) fn spread(
     now: Timestamp,
 ) -> Option<Spread<WorkloadKey>> {
     let change = index.change(source, known);
-    let policy = change.policy();
+    let mut policy = change.policy();
     if !policy.is_limited() {
         return None;
+    }
+    if let Some(why) = policy.is_ordered().then(|| invalid_order(index, &change)).flatten() {
+        policy = Arc::new(policy.but_invalid(why));
     }
     let is_rolling = &is_rolling;
     let members = change.sources.iter().flat_map(|(source, known)| {
@@ -336,6 +339,16 @@ pub(super) fn spread(
     });
     let spread = Spread::of(&policy, change.verdict(index), now, members);
     Some(spread.analysed(|ended| index.analysis_run(&change, ended)))
+}
+
+/// Why the order of a change is not known: a workload takes it from its Namespace, whose annotation `order` is invalid. So the first
+/// workload to move might be the one that is meant to be the last.
+fn invalid_order<'i>(index: &'i Index, change: &ChangedSources<'_>) -> Option<&'i str> {
+    change.sources.iter().find_map(|(source, _)| {
+        let why = index.groups().invalid_order(&source.namespace)?;
+        let mut users = index.workloads_using(source);
+        users.any(|(_, record)| record.pace.order.is_none()).then_some(why)
+    })
 }
 
 /// The state of a workload towards a content of a source.
@@ -350,7 +363,7 @@ pub(super) fn standing(
     let view = WorkloadView {
         kind,
         path: [&key.namespace, &key.name],
-        namespace_order: index.groups().settings(&key.namespace).and_then(|settings| settings.order),
+        namespace_order: index.groups().order(&key.namespace),
         health: index.health(key, record),
         source: &source.object,
         content: &known.present.digests,

@@ -25,7 +25,7 @@ use crate::{
     },
     json::At,
     kinds::REVISION_KINDS,
-    resolve::{Health, Record, Referrer, Refusal, SpreadPolicy, Use, Workload},
+    resolve::{Health, Record, Referrer, Refusal, SpreadPolicy, Use, Workload, order_of_namespace},
     snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
     uid::Uid,
@@ -455,7 +455,8 @@ impl Subject for NamespacesSubject {
         let settings = NamespaceSettings {
             window: annotation(annotations::WINDOW).map(|window| window.as_str().into()),
             group: group.map(Arc::from),
-            order: annotation(annotations::ORDER).and_then(|order| order.parse().ok()),
+            order: annotation(annotations::ORDER)
+                .map(|order| order_of_namespace(&name_of(&object.metadata), order).map_err(Box::from)),
         };
         (label(&object.metadata, annotations::ENABLED) == Some("true"), settings)
     }

@@ -36,7 +36,9 @@ mod snapshots;
 mod spelling;
 mod undo;
 mod unreadable_objects;
+mod unseen_settings;
 mod user_rights;
+mod wave_requests;
 mod webhook_requests;
 
 use confrev_test_support::{any_kind, manifests, world};

@@ -14,7 +14,7 @@ use crate::any_kind::Load;
 use crate::commands::Commands as _;
 use crate::manifests;
 use crate::shared::running;
-use crate::world::{LIMIT, World, expect, name_of, text};
+use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
 
 /// Lets pods start, except those that read `bad`.
 fn open_gates(world: &World) {
@@ -75,6 +75,36 @@ fn blue_green(world: &World) -> Load {
     gated(Load::new("rollouts", "blue-green", &["demo"]).spec(spec))
 }
 
+/// A Deployment without pods, whose template a Rollout uses.
+fn by_reference(world: &World) -> Load {
+    let load = gated(Load::new("deployments", "template", &["demo"]).spec(json!({"replicas": 0})));
+    let mut rollout = Load::new("rollouts", "by-reference", &[]).unlabelled().spec(json!({
+        "replicas": 1,
+        "progressDeadlineSeconds": 6,
+        "selector": {"matchLabels": {"app": "template"}},
+        "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "template"},
+    }));
+    rollout.manifest["spec"].as_object_mut().expect("a spec").remove("template");
+    rollout.apply(world).ok();
+    load
+}
+
+/// Waits until the controller of the CronJob has created a Job, whose template reads this content.
+fn next_job_reads(world: &World, cron_job: &Load, wanted: &str) {
+    let runs = |suspend: bool| {
+        cron_job.patch(world, &json!({"spec": {"schedule": "* * * * *", "suspend": suspend}}));
+    };
+    let snapshot = world.snapshot_name("demo", wanted);
+    runs(false);
+    // It creates one each minute.
+    let read = wait_for("the next Job", 2 * LIMIT, || {
+        let jobs = world.cluster.list("jobs", world.name(), "");
+        jobs.first().and_then(|job| snapshot_of(&job["spec"]["template"], "demo")).ok_or("no Job")
+    });
+    runs(true);
+    assert_eq!(read, snapshot, "the Job reads other content");
+}
+
 /// The uids of the ReplicaSets that have pods.
 fn active(world: &World, load: &Load) -> BTreeSet<String> {
     let sets = world.cluster.list("replicasets", world.name(), &format!("app={}", load.name));
@@ -107,7 +137,8 @@ fn failure_takes_moved_workloads_back() {
         world.kubectl(&["annotate", "configmap/demo", "confrev.dev/on-failure=revert"]).ok();
         let [deployment, stateful_set, daemon_set, rollout, cron_job] =
             ["deployments", "statefulsets", "daemonsets", "rollouts", "cronjobs"].map(impatient);
-        let loads = [deployment, stateful_set, daemon_set, rollout, blue_green(&world), cron_job];
+        let (blue_green, template) = (blue_green(&world), by_reference(&world));
+        let loads = [deployment, stateful_set, daemon_set, rollout, blue_green, template, cron_job];
         let (cron_job, with_pods) = loads.split_last().expect("workloads");
         let all = manifests::list(&loads.each_ref().map(|load| load.manifest.clone()));
         world.apply(&all).ok();
@@ -136,6 +167,7 @@ fn failure_takes_moved_workloads_back() {
             load.wait_reads(&world, "demo", &["good"]);
         }
         let first = refused_at(&world, "bad").expect("a mark");
+        next_job_reads(&world, cron_job, "good");
         world.apply(&all).ok();
         holds_for("the refusal, after a sync", Duration::from_secs(4), is_back);
         let bad = world.snapshot_name("demo", "bad");

@@ -16,6 +16,7 @@ mod clone_set;
 mod controller_revisions;
 mod every_kind;
 mod experiments;
+mod group_secrets;
 mod jobs;
 mod mount_annotation;
 mod reference_forms;

@@ -11,6 +11,7 @@ use confrev_controlplane::{Program, holds_for, wait_for};
 use serde_json::{Value, json};
 
 use super::Commands as _;
+use super::group_waves::group;
 use crate::manifests::{Kind, Workload};
 use crate::shared::{exclusive, running};
 use crate::world::{LIMIT, World, expect, text};
@@ -114,6 +115,31 @@ fn set_waves(world: &World, more: &[&str]) {
     world.kubectl(&[&["annotate", "configmap/demo"], &settings[..], more].concat()).ok();
 }
 
+/// Allows it to read the ClusterAnalysisTemplate of this name until the end of the test.
+struct ClusterWide<'w> {
+    world: &'w World,
+    name: &'w str,
+}
+
+impl<'w> ClusterWide<'w> {
+    fn new(world: &'w World, name: &'w str) -> Self {
+        let resources = "--resource=clusteranalysistemplates.argoproj.io";
+        world.kubectl(&["create", "clusterrole", name, "--verb=get", resources]).ok();
+        let (role, account) = (format!("--clusterrole={name}"), "--serviceaccount=confrev:confrev");
+        world.kubectl(&["create", "clusterrolebinding", name, &role, account]).ok();
+        Self { world, name }
+    }
+}
+
+impl Drop for ClusterWide<'_> {
+    fn drop(&mut self) {
+        for kind in ["clusterrolebinding", "clusterrole", "clusteranalysistemplate"] {
+            // A failed test may have created none.
+            let _ = self.world.kubectl(&["delete", kind, self.name, "--ignore-not-found"]);
+        }
+    }
+}
+
 fn on(world: &World, loads: &[Workload], content: &str) -> usize {
     loads.iter().filter(|load| world.resolves_to(load, "demo", content).is_ok()).count()
 }
@@ -148,6 +174,15 @@ fn killed() {
     wait_for("the new process to lead", LIMIT, || expect(&confrev.metric("confrev_leader"), &1.0));
 }
 
+/// Whether this is the first run of a change in a namespace, in progress.
+fn is_running(reason: &str, run: &Value, namespace: &str) -> Result<(), String> {
+    let name = text(&run["name"]);
+    let is_it = name.starts_with("demo-")
+        && *run == json!({"namespace": namespace, "name": name, "phase": "Running"})
+        && reason == format!("wave 1 of 3: waits for AnalysisRun {name}, which is running");
+    if is_it { Ok(()) } else { Err(format!("{reason}: {run}")) }
+}
+
 /// A kill while a run is in progress, and after it, neither skips nor repeats a run.
 #[test]
 fn each_wave_waits_for_its_analysis() {
@@ -158,13 +193,20 @@ fn each_wave_waits_for_its_analysis() {
     set_waves(&world, &[]);
     world.set_config("demo", "B");
     wait_for("the run of the first wave", LIMIT, || expect(&runs(&world), &phases(&[("1", "Running")])));
-    let reason = || text(&world.confrev_json(&["waves", "demo"])["reason"]);
     wait_for("the reason", LIMIT, || {
-        let reason = reason();
-        let is_it =
-            reason.starts_with("wave 1 of 3: waits for AnalysisRun demo-") && reason.ends_with("is running");
-        if is_it { Ok(()) } else { Err(reason) }
+        let shown = world.confrev_json(&["waves", "demo"]);
+        is_running(&text(&shown["reason"]), &shown["analysis"], world.name())
     });
+    let run = text(&world.confrev_json(&["waves", "demo"])["analysis"]["name"]);
+    let table = world.confrev(&["waves", "demo"]).ok();
+    assert!(table.contains(&format!("\nANALYSIS   {run}: Running\n")), "{table}");
+    let waiting =
+        loads.iter().find(|load| world.resolves_to(load, "demo", "B").is_err()).expect("three wait");
+    let status = world.confrev_json(&["status", &waiting.name]);
+    let source = &status[0]["sources"][0];
+    is_running(&text(&source["reason"]), &source["analysis"], world.name()).expect("the run in the status");
+    let waited = world.confrev(&["wait", &waiting.reference(), "--timeout=1s"]).failed(3);
+    assert!(waited.contains(&format!("waits for AnalysisRun {run}, which is running")), "{waited}");
     drop(confrev);
     killed();
     let confrev = running();
@@ -234,6 +276,11 @@ fn person_decides_after_inconclusive_analysis() {
     wait_for("the run", LIMIT, || expect(&runs(&world), &phases(&[("1", "Inconclusive")])));
     wait_for("the Event", LIMIT, || expect(&reasons(&world).contains("AnalysisHeld"), &true));
     holds_for("the first wave", Duration::from_secs(3), || expect(&on(&world, &loads, "B"), &1));
+    // A wait for a change about which only a person can decide ends at once.
+    let waiting =
+        loads.iter().find(|load| world.resolves_to(load, "demo", "B").is_err()).expect("three wait");
+    let waited = world.confrev(&["wait", &waiting.reference(), "--timeout=30m"]).failed(3);
+    assert!(waited.contains("which is inconclusive"), "{waited}");
     // Another run of the same wave.
     let said = world.confrev(&["waves", "retry", "demo"]).ok();
     assert!(said.contains("is analysed again"), "{said}");
@@ -266,7 +313,7 @@ fn aborted_change_terminates_its_analysis() {
     wait_for("all workloads to move", 2 * LIMIT, || expect(&on(&world, &loads, "B"), &4));
 }
 
-/// Without rights, nothing moves beyond the first wave. With the rights, the change continues.
+/// Without rights, nothing moves. With the rights, the change begins.
 #[test]
 fn analysis_without_rights_holds_the_change() {
     let metric = Metric::new("good");
@@ -279,7 +326,7 @@ fn analysis_without_rights_holds_the_change() {
     assert!(warnings.contains("could not be read"), "{warnings}");
     world.set_config("demo", "B");
     wait_for("the Event", LIMIT, || expect(&reasons(&world).contains("AnalysisHeld"), &true));
-    holds_for("the first wave", Duration::from_secs(3), || expect(&on(&world, &loads, "B"), &1));
+    holds_for("the previous content", Duration::from_secs(3), || expect(&on(&world, &loads, "B"), &0));
     allow(&world);
     wait_for("all workloads to move", 2 * LIMIT, || expect(&on(&world, &loads, "B"), &4));
 }
@@ -288,7 +335,7 @@ fn analysis_without_rights_holds_the_change() {
 fn impossible_analysis_is_refused_at_once() {
     let metric = Metric::new("good");
     let _confrev = running();
-    let (world, _) = scene("analysis-refused", &metric, true);
+    let (world, loads) = scene("analysis-refused", &metric, true);
     allow(&world);
     let mut open = metric.template("open", true);
     open["spec"]["args"] = json!([{"name": "service"}]);
@@ -306,7 +353,75 @@ fn impossible_analysis_is_refused_at_once() {
         assert!(error.contains("annotation confrev.dev/analysis"), "{error}");
     }
     set_waves(&world, &[]);
-    // A template that is deleted later refuses no other write of the source.
+    // A template that is deleted later refuses no other write of the source, and nothing moves.
     world.delete("analysistemplate", "sound");
     world.set_config("demo", "B");
+    wait_for("the Event", LIMIT, || expect(&reasons(&world).contains("AnalysisHeld"), &true));
+    holds_for("the previous content", Duration::from_secs(3), || expect(&on(&world, &loads, "B"), &0));
+    let why = "held by the analysis, which is not available: AnalysisTemplate \"sound\" does not exist";
+    let reason = text(&world.confrev_json(&["waves", "demo"])["reason"]);
+    assert_eq!(reason, format!("wave 1 of 3: {why}"));
+    let status = world.confrev(&["status", "one"]).ok();
+    assert!(status.contains(why), "{status}");
+    let impact = world.confrev_json(&["impact", "demo"]);
+    let delays: Vec<_> =
+        impact.as_array().into_iter().flatten().map(|effect| text(&effect["delay"])).collect();
+    assert!(delays.iter().all(|delay| !delay.contains("analysis")), "{delays:?}");
+    world.apply(&metric.template("sound", true)).ok();
+    wait_for("all workloads to move", 2 * LIMIT, || expect(&on(&world, &loads, "B"), &4));
+}
+
+/// One run judges each wave, in the first namespace. Each namespace shows it, and a person of each may stop and repeat it.
+#[test]
+fn group_has_one_analysis_for_each_wave() {
+    let metric = Metric::new("unknown");
+    let _confrev = running();
+    let (worlds, group) = group("analysis-group");
+    let [first, second] = &worlds;
+    let _rights = ClusterWide::new(first, &group);
+    let mut template = metric.template(&group, true);
+    template["kind"] = json!("ClusterAnalysisTemplate");
+    first.apply(&template).ok();
+    let loads: Vec<_> =
+        ["one", "two"].map(|name| Workload::new(Kind::Deployment, name, &["demo"]).replicas(1)).into();
+    for world in &worlds {
+        allow(world);
+        world.set_config("demo", "A");
+        let analysis = format!("confrev.dev/analysis=cluster/{group}");
+        world.kubectl(&["annotate", "configmap/demo", "confrev.dev/waves=1, 50%", &analysis]).ok();
+        for load in &loads {
+            world.apply(&load.manifest()).ok();
+        }
+    }
+    for world in &worlds {
+        for load in &loads {
+            world.wait_reads(load, "demo", &["A"]);
+        }
+    }
+    for world in &worlds {
+        world.set_config("demo", "B");
+    }
+    let moved = || worlds.iter().map(|world| on(world, &loads, "B")).sum::<usize>();
+    wait_for("the run of the first wave", LIMIT, || expect(&runs(first), &phases(&[("1", "Running")])));
+    for world in &worlds {
+        wait_for("the run in its command", LIMIT, || {
+            let shown = world.confrev_json(&["waves", "demo"]);
+            is_running(&text(&shown["reason"]), &shown["analysis"], first.name())
+        });
+    }
+    let said = second.confrev(&["waves", "abort", "demo"]).ok();
+    assert!(said.ends_with(", in 2 namespaces\n"), "{said}");
+    wait_for("the run to end", LIMIT, || expect(&(runs(first)[0].1 == "Running"), &false));
+    holds_for("the first wave", Duration::from_secs(2), || expect(&moved(), &1));
+    let ended = runs(first)[0].1.clone();
+    metric.set("good");
+    let said = second.confrev(&["waves", "retry", "demo"]).ok();
+    assert!(said.contains("wave 1 of") && said.ends_with("is analysed again, in 2 namespaces\n"), "{said}");
+    wait_for("all workloads to move", 2 * LIMIT, || expect(&moved(), &4));
+    let mut all = phases(&[("1", &ended), ("1", "Successful"), ("2", "Successful"), ("3", "Successful")]);
+    all.sort();
+    wait_for("a run for each wave", LIMIT, || expect(&runs(first), &all));
+    assert_eq!(runs(second), phases(&[]));
+    let start = format!("/demo/{}/", first.name());
+    assert!(metric.asked().iter().all(|path| path.starts_with(&start)), "{:?}", metric.asked());
 }

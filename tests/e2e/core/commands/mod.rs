@@ -4,6 +4,7 @@ mod analyses;
 mod effects;
 mod errors;
 mod goldens;
+mod group_waves;
 mod moves;
 mod partial_rights;
 mod reasons;
