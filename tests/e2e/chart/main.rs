@@ -25,5 +25,6 @@ mod supported_versions;
 mod user_roles;
 mod value_table;
 mod values;
+mod without_argo;
 
 use confrev_test_support::{helm, mounted_secret, page_reader};

@@ -87,6 +87,7 @@ impl Right {
 }
 
 const SECRETS: [(&str, Value); 1] = [("secrets.enabled", Value::Bool(true))];
+const ANALYSES: (&str, Value) = ("analysis.enabled", Value::Bool(true));
 
 /// Unless Secrets are on, confrev can read none outside its own namespace.
 #[test]
@@ -130,21 +131,21 @@ fn table_of_the_docs_explains_each_right() {
             assert!(told.insert((place.contains("own namespace"), right)), "twice: {line}");
         }
     }
-    let all = [SECRETS[0].clone(), ("analysis.enabled", Value::Bool(true))];
+    let all = [SECRETS[0].clone(), ANALYSES];
     let [cluster, own] = granted(&all).map(BTreeSet::into_iter);
     let wanted = cluster.map(|right| (false, right)).chain(own.map(|right| (true, right))).collect();
     let differ: Vec<_> = told.symmetric_difference(&wanted).collect();
     assert!(differ.is_empty(), "docs/rights.md and the chart differ: {differ:#?}");
 }
 
-/// Everything that can be turned on: Secrets, and the configured kinds that a `workloadRef` may name.
+/// Everything that can be turned on: Secrets, analyses of waves, and the configured kinds that a `workloadRef` may name.
 fn everything() -> Vec<(&'static str, Value)> {
     let kind = |group, resource, kind, path| json!({"group": group, "version": "v1", "resource": resource, "kind": kind, "path": path});
     let kinds = [
         kind("apps", "replicasets", "ReplicaSet", "spec.template"),
         kind("", "podtemplates", "PodTemplate", "template"),
     ];
-    [&SECRETS[..], &[("extraKinds", json!(kinds))]].concat()
+    [&SECRETS[..], &[ANALYSES, ("extraKinds", json!(kinds))]].concat()
 }
 
 /// The options that these settings give a pod.
@@ -316,6 +317,51 @@ impl Story<'_> {
         self.apply(&source("B"));
     }
 
+    /// Two changes in waves. The AnalysisRun of the first one is created beside an old one that still runs, and more that have
+    /// ended than confrev keeps.
+    fn analysed(&self) {
+        // It is not measured before the story ends.
+        let metrics = json!([{"name": "sound", "initialDelay": "1h", "successCondition": "true",
+            "provider": {"web": {"url": "http://127.0.0.1:1", "jsonPath": "{$}"}}}]);
+        let version = "argoproj.io/v1alpha1";
+        let template = |kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "sound"}, "spec": {"metrics": metrics}});
+        let source = |name: &str, analysis: &str, text: &str| {
+            let annotations = json!({"confrev.dev/waves": "1", "confrev.dev/analysis": analysis});
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"text": text},
+                "metadata": {"name": name, "annotations": annotations}})
+        };
+        let both = |text: &str| {
+            self.apply(&source("analysed", "sound", text));
+            self.apply(&source("analysed-too", "cluster/sound", text));
+        };
+        self.apply(&template("AnalysisTemplate"));
+        self.apply(&template("ClusterAnalysisTemplate"));
+        both("A");
+        let known = self.bare.cluster.get("configmap", self.namespace, "analysed").expect("the ConfigMap");
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "analysed", "uid": known["metadata"]["uid"]});
+        for number in 0..12 {
+            let labels = json!({"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "analysed"});
+            let mut run = json!({
+                "apiVersion": version, "kind": "AnalysisRun", "spec": {"metrics": metrics},
+                "metadata": {"name": format!("old-{number}"), "labels": labels, "ownerReferences": [owner]},
+            });
+            if number > 0 {
+                run["status"] = json!({"phase": "Successful"});
+            }
+            self.apply(&run);
+        }
+        for name in ["analysed", "analysed-too"] {
+            for number in 0..2 {
+                let mut reader = workload("apps/v1", "Deployment", &format!("{name}-{number}"));
+                reader["spec"]["replicas"] = json!(0);
+                let pods = &mut reader["spec"]["template"]["spec"];
+                pods["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": name}}]);
+                self.apply(&reader);
+            }
+        }
+        both("B");
+    }
+
     /// The CA's Secret lacks the certificate that clients trust.
     fn broken_authority(&self) {
         let patch = ["patch", "secret", "confrev-ca", "--namespace=confrev", "--type=merge"];
@@ -337,6 +383,7 @@ fn confrev_needs_every_right_that_it_has() {
     story.unlabelled();
     story.by_reference();
     story.held();
+    story.analysed();
     story.broken_authority();
     story.orphans();
 
