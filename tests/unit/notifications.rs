@@ -10,6 +10,8 @@ use confrev::{
 use confrev_test_support::webhook_receiver::{Receiver, Reply};
 use jiff::{SignedDuration, Timestamp};
 
+use super::controller::web_on_blue;
+
 const LIMIT: Duration = Duration::from_mins(1);
 
 fn event(number: usize, reason: Reason, age: SignedDuration) -> Event {
@@ -86,6 +88,19 @@ async fn receiver_that_returns_gets_recent_events() {
     until("the recent Event", || count(&metrics, "sent") == 1).await;
     assert_eq!((count(&metrics, "dropped"), count(&metrics, "failed")), (3, 3));
     assert_eq!(receiver.posts().last().unwrap().json()["type"], "dev.confrev.SnapshotLost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_the_controller_are_posted() {
+    let receiver = Receiver::start(&[]);
+    let (notices, notifier, metrics) = notifier(&receiver.url());
+    tokio::spawn(notifier.run());
+    let (_, _, mut desk) = web_on_blue();
+    desk.state = desk.state.notifying(notices);
+    desk.pass(2);
+    assert_eq!(desk.lose().len(), 1);
+    until("the Event", || count(&metrics, "sent") > 0).await;
+    assert_eq!(receiver.posts()[0].json()["type"], "dev.confrev.SnapshotLost");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -96,7 +96,6 @@ pub(in crate::controller) fn source_record(source: &str, content: u8) -> SourceR
         uid: format!("uid-{source}").as_str().into(),
         resource_version: content.to_string(),
         present,
-        always: false,
         keep: 0,
         revoked: None,
         spread: SpreadPolicy::default().into(),

@@ -87,8 +87,6 @@ pub(crate) struct SourceRecord {
     pub resource_version: String,
     /// What decisions need to know of it.
     pub present: Present,
-    /// Whether it is labelled to be snapshotted at every change, used or not.
-    pub always: bool,
     /// How many of its newest snapshots are kept.
     pub keep: usize,
     /// The snapshots that are not kept, whatever `keep` says: the annotation `revoked`.
@@ -126,7 +124,6 @@ impl SourceRecord {
             uid: observed.uid.as_str().into(),
             resource_version: observed.resource_version.clone(),
             present: observed.into(),
-            always: observed.enabled() == Some("true"),
             revoked: observed.annotation(annotations::REVOKED).map(Box::from),
             gates: Gates::of(observed),
             // A refused content needs its snapshot, which has the mark.

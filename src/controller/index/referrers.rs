@@ -142,3 +142,22 @@ impl Referrers {
         Some(known.of(kind, name).map(|rollout| rollout.health(generation)).max().unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::index::fixture::source;
+
+    #[test]
+    fn forgotten_namespace_leaves_others_watched() {
+        let other = Name::new("other", source("a").object);
+        let mut referrers = Referrers::default();
+        assert!(referrers.set_limited(&source("a"), true) && referrers.set_limited(&other, true));
+        assert!(!referrers.set_limited(&source("b"), true), "its namespace is watched already");
+        referrers.forget_namespace("ns");
+        let limited = |namespace: &str| referrers.limited_in(namespace).count();
+        assert_eq!(["ns", "other"].map(limited), [0, 1]);
+        assert_eq!(referrers.namespaces().map(|(namespace, _)| &**namespace).collect::<Vec<_>>(), ["other"]);
+        assert!(referrers.set_limited(&source("a"), true), "it is watched again");
+    }
+}

@@ -32,3 +32,27 @@ impl Served {
         self.only.iter().map(String::as_str)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_namespaces_exclude_all_others() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for (excluded, only, served) in [
+            (&[][..], &[][..], [true, true]),
+            (&["a"], &[], [false, true]),
+            (&[], &["a"], [true, false]),
+            (&["a"], &["a", "b"], [false, true]),
+        ] {
+            let namespaces = Served::but(names(excluded)).only(names(only));
+            assert_eq!(
+                ["a", "b"].map(|name| namespaces.contains(name)),
+                served,
+                "not {excluded:?}, only {only:?}"
+            );
+            assert_eq!(namespaces.listed().collect::<Vec<_>>(), only);
+        }
+    }
+}

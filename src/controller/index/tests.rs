@@ -294,7 +294,6 @@ impl Both {
             uid: format!("{}-{}", of.object.name, u8::from(chance & 8 != 0)).as_str().into(),
             resource_version: self.version.to_string(),
             present,
-            always: false,
             keep: usize::from(keep % 5),
             revoked: (chance & 0xc0 == 0xc0).then(|| "demo-1,demo-2".into()),
             spread: SpreadPolicy::default().into(),

@@ -245,3 +245,37 @@ impl Index {
         format!("{kind} {}/{}", key.namespace, key.name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::index::fixture::{index, key, object, record, snapshot, source, used};
+
+    /// The source keeps a snapshot until no workload goes back to it.
+    #[test]
+    fn former_previous_snapshot_is_checked() {
+        let with = |previous: Option<u8>| {
+            let previous = previous.map(|content| (object("a"), snapshot("a", content)));
+            Record { previous: previous.into_iter().collect(), ..record("web", &[used("a", Some(2))]) }
+        };
+        for (before, after, expected) in [
+            (Some(1), Some(1), None),
+            (Some(1), Some(3), Some(1)),
+            (Some(1), None, Some(1)),
+            (None, Some(1), None),
+        ] {
+            let mut index = index(&[("web", &with(before))]);
+            let mut changes = Vec::new();
+            index.apply_workload(&key("web"), Some(with(after)), &mut changes);
+            let checked: Vec<_> = changes
+                .into_iter()
+                .filter_map(|change| match change {
+                    IndexChange::Owners(name) => Some(name),
+                    _ => None,
+                })
+                .collect();
+            let expected = expected.map(|content| source("a").sibling(snapshot("a", content)));
+            assert_eq!(checked, Vec::from_iter(expected), "{before:?} {after:?}");
+        }
+    }
+}

@@ -153,3 +153,35 @@ impl Lanes {
         self.later.insert((*at, Arc::clone(namespace)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controller::{name::Name, queue::ObjectStep},
+        snapshot::{ObjectName, SourceKind},
+    };
+
+    #[test]
+    fn cancelled_task_takes_no_turn_away() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let entry = |second, namespace: &str, name: &str| {
+            let object = Name::new(namespace, ObjectName::new(SourceKind::ConfigMap, name));
+            (at(second), Task::Object(object, ObjectStep::Restore))
+        };
+        let (first, second, other) = (entry(1, "a", "1"), entry(2, "a", "2"), entry(1, "b", "1"));
+        let mut lanes = Lanes::default();
+        for entry in [&first, &second, &other] {
+            lanes.insert(entry.clone());
+        }
+        assert_eq!(lanes.first_due(at(5)), Some(&first));
+        lanes.remove(&second);
+        lanes.remove(&entry(3, "a", "1"));
+        assert_eq!(lanes.first_due(at(5)), Some(&first), "both namespaces are due, and it is the turn of a");
+        lanes.remove(&first);
+        assert_eq!(lanes.first_due(at(5)), Some(&other));
+        lanes.remove(&other);
+        assert_eq!(lanes.first_due(at(5)), None);
+        assert_eq!(lanes.next(), None);
+    }
+}

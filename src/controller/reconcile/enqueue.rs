@@ -85,7 +85,6 @@ impl State {
                 self.enqueue_refused(&name, now);
             }
             IndexChange::SnapshotAdded(name) => {
-                self.enqueue_group_refusal(&name, now);
                 self.enqueue_judgements(&name, now);
                 self.enqueue_lost_beside(&name, now);
                 self.enqueue_comparison(&name, now);
@@ -181,7 +180,6 @@ impl State {
         // Workloads that are pending count as pending from now on.
         self.rolls.clear_all_pending();
         self.held_workloads.release_all();
-        self.index.snapshots_mut().forget_rankings();
         self.index.analyses_mut().clear();
         let sources: Vec<_> = self.index.sources().map(|(name, _)| name.clone()).collect();
         for name in sources {
@@ -226,5 +224,97 @@ impl State {
     pub(in crate::controller) fn forget_old(&mut self, now: Timestamp) {
         let queue = &self.queue;
         self.memory.forget_old(now, |name| queue.has(&Task::Object(name.clone(), ObjectStep::Restore)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use jiff::SignedDuration;
+
+    use super::*;
+    use crate::{
+        controller::{
+            index::fixture::{key, record, snapshot, source, used},
+            reconcile::fixture::{at, moved_one, on, state},
+        },
+        resolve::{AnalysisRun, Health, Observed, RunState},
+        snapshot::SourceKind,
+    };
+
+    fn step(content: u8, step: ObjectStep) -> Task {
+        Task::Object(source("a").sibling(snapshot("a", content)), step)
+    }
+
+    #[test]
+    fn only_missing_snapshots_of_users_are_restored() {
+        let mut state = state(&[]);
+        for (content, due) in [(1, None), (4, Some(at(1) + SignedDuration::from_secs(2)))] {
+            state.apply_workload(&key("web"), Some(on(content, Health::Settled)), at(1));
+            assert_eq!(state.queue.due(&step(content, ObjectStep::Restore)), due, "content {content}");
+        }
+    }
+
+    #[test]
+    fn only_lost_sources_are_missed() {
+        let report = Task::Report(key("web"));
+        let web = record("web", &[used("a", None)]);
+        let mut state = state(&[("web", &web)]);
+        let other = crate::controller::index::fixture::source_record("a", 3);
+        state.update(at(1), |index, changes| index.set_read(&source("a"), Some(other), changes));
+        assert_eq!(state.queue.due(&report), None, "its content changed");
+        state.update(at(2), |index, changes| index.set_read(&source("a"), None, changes));
+        assert_eq!(state.queue.due(&report), Some(at(12)));
+    }
+
+    /// Every list of a watch reports all sources.
+    #[test]
+    fn unchanged_source_is_not_read_again() {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        for (version, is_read) in [("2", false), ("3", true)] {
+            let meta = SourceMeta { resource_version: version.to_owned(), always: false };
+            state.apply_source(&source("a"), Some(&meta), at(1));
+            assert_eq!(state.queue.is_queued(&Task::Read(source("a"))), is_read, "version {version}");
+        }
+    }
+
+    #[test]
+    fn watch_of_a_namespace_ends_with_its_objects() {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        state.apply_workload(&key("web"), None, at(1));
+        for (name, content) in [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("b", 3)] {
+            assert_eq!(state.watched_namespaces().len(), 1, "{name} {content} is left");
+            state.apply_snapshot(&source(name).sibling(snapshot(name, content)), None, at(1));
+        }
+        assert_eq!(state.watched_namespaces().len(), 0);
+    }
+
+    /// Another replica may have led since.
+    #[test]
+    fn new_leader_knows_no_analysis() {
+        let mut state = moved_one(Health::Settled, &[("waves", "1"), ("analysis", "sound")]);
+        let run = AnalysisRun { name: "run".into(), state: RunState::Successful };
+        state.index.analyses_mut().set(&source("a"), run, at(1));
+        state.reconcile_all(at(2));
+        assert!(state.index.analyses().get(&source("a")).is_none());
+    }
+
+    #[test]
+    fn old_content_is_kept_while_its_restore_waits() {
+        let json = br#"{"metadata":{"name":"a","uid":"u"},"data":{}}"#;
+        let content = Arc::new(Observed::read(SourceKind::ConfigMap, &json[..]).unwrap());
+        for (waits, is_kept) in [(false, false), (true, true)] {
+            let mut state = state(&[]);
+            let name = source("a").sibling(snapshot("a", 4));
+            state.memory.remember_endangered(name.clone(), Arc::clone(&content), at(0));
+            if waits {
+                state.queue.schedule(step(4, ObjectStep::Restore), at(100));
+            }
+            state.forget_old(at(59));
+            assert!(state.memory.recall(&name).is_some());
+            state.forget_old(at(61));
+            assert_eq!(state.memory.recall(&name).is_some(), is_kept);
+        }
     }
 }

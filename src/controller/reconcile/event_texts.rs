@@ -538,7 +538,13 @@ pub(crate) fn unreadable(index: &Index, object: &User, skipped: &Skipped, now: T
 mod tests {
     use super::*;
     use crate::{
-        controller::index::fixture::{digest, held, index, key, object, record, snapshot, source, used},
+        controller::index::{
+            fixture::{
+                digest, held, index, key, object, record, refusal, reverting, snapshot, snapshot_record,
+                source, used,
+            },
+            records::SnapshotRecord,
+        },
         resolve::{ReadKey, Reads},
     };
 
@@ -570,6 +576,55 @@ mod tests {
             ]
         );
         assert_eq!(lines(&roll(&index, &key("web"), &after, &after, NOW)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn return_from_refused_content_is_no_roll() {
+        let (bad, previous, newer) = (used("a", Some(2)), used("a", Some(1)), used("a", Some(3)));
+        let mut index = index(&[("web", &record("web", std::slice::from_ref(&previous)))]);
+        index.set_read(&source("a"), Some(reverting("a", 2)), &mut Vec::new());
+        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        let of = |before: &Use, after: &Use| {
+            let [before, after] = [before, after].map(|used| record("web", std::slice::from_ref(used)));
+            lines(&roll(&index, &key("web"), &before, &after, NOW))
+        };
+        assert_eq!(
+            of(&bad, &previous),
+            [
+                "Deployment/web, ConfigMap/a: Reverted, ConfigMap \"a\": back from a-2000000000, which was refused, to a-1000000000",
+                "ConfigMap/a: Reverted, Deployment/web went back from a-2000000000, which was refused, to a-1000000000",
+            ]
+        );
+        assert_eq!(
+            of(&previous, &newer),
+            [
+                "Deployment/web, ConfigMap/a: Rolled, ConfigMap \"a\" changed: from a-1000000000 to a-3000000000",
+                "ConfigMap/a: Rolled, a-3000000000 is now used by Deployment/web",
+            ]
+        );
+    }
+
+    #[test]
+    fn new_leader_reports_only_what_needs_attention() {
+        use RunState::{Failed, Running, Successful, Unavailable, Undecided, Unknown};
+        let index = index(&[]);
+        let why = || "why".into();
+        for (state, before, is_new, expected) in [
+            (Unknown, None, false, None),
+            (Running, None, true, Some(Reason::AnalysisBegun)),
+            (Running, None, false, None),
+            (Running, Some(Unknown), false, None),
+            (Successful, None, false, None),
+            (Successful, Some(Running), false, Some(Reason::AnalysisSucceeded)),
+            (Failed(why()), None, false, Some(Reason::AnalysisFailed)),
+            (Undecided(why()), None, false, Some(Reason::AnalysisHeld)),
+            (Unavailable(why()), None, false, Some(Reason::AnalysisHeld)),
+        ] {
+            let run = AnalysisRun { name: "run".into(), state };
+            let event = analysed(&index, &source("a"), &run, 1, (before.as_ref(), is_new), NOW);
+            assert_eq!(event.map(|event| event.reason), expected, "{run:?}, before {before:?}");
+        }
     }
 
     #[test]
@@ -642,6 +697,15 @@ mod tests {
             of(&pinned, &same),
             (none.clone(), ended("a-1000000000 has the present values of ConfigMap \"a\" again"))
         );
+        // Each source is reported once.
+        let keyed = |content: u8| Use { whole: false, ..used("a", Some(content)) };
+        let both = record("web", &[keyed(1), used("a", Some(1)), used("b", Some(1))]);
+        let both = Record { pinned: [(object("a"), digest(2))].into_iter().collect(), ..both };
+        let moved = record("web", &[keyed(2), used("a", Some(2)), used("b", Some(2))]);
+        let mut expected = ended("no longer keeps a-1000000000: uses a-2000000000");
+        let of_b = expected.iter().map(|line| line.replace("ConfigMap/a", "ConfigMap/b").replace("a-", "b-"));
+        expected.extend(of_b.collect::<Vec<_>>());
+        assert_eq!(of(&both, &moved).1, expected);
         // A hold of the same snapshot replaces the pin, one of another does not.
         assert_eq!(of(&pinned, &record("web", &[held("a", 1)])), (none.clone(), none.clone()));
         assert_eq!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::state::State;
+use super::{reconciled::Reconciled, state::State};
 use crate::{
     controller::{
         config::Config,
@@ -20,6 +20,18 @@ use crate::{
 /// The time of this second.
 pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
+}
+
+/// What a reconcile decides: "done", "later" with the time in milliseconds, or the name of the action.
+pub(crate) fn brief(decided: &Reconciled) -> String {
+    match decided {
+        Reconciled::Done => "done".to_owned(),
+        Reconciled::Later(at) => format!("later {}", at.as_millisecond()),
+        Reconciled::Act(action) => {
+            let text = format!("{action:?}");
+            text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
+        }
+    }
 }
 
 /// A state with these workloads of the namespace.

@@ -151,15 +151,6 @@ impl State {
         self.refuse(source, snapshot, &refusal.reason, &refusal.at)
     }
 
-    /// Queues a check whether the content of a new snapshot is refused in another namespace of the group.
-    pub(super) fn enqueue_group_refusal(&mut self, snapshot: &Name, now: Timestamp) {
-        let Some(record) = self.index.snapshot(snapshot) else { return };
-        let source = snapshot.sibling(Arc::clone(&record.source));
-        if self.index.is_grouped(&source) {
-            self.queue.schedule(Task::Ensure(source), now);
-        }
-    }
-
     /// How the workload failed.
     fn cause(&self, key: &WorkloadKey, record: &Record) -> &'static str {
         let kind = self.index.kind(key).map_or("", |kind| kind.kind.as_str());
@@ -210,5 +201,132 @@ impl State {
             let marked = SnapshotRecord { resource_version: after, refused: refusal, ..known };
             self.apply_snapshot(&snapshot, Some(marked), now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controller::{
+            index::fixture::{
+                digest, held, key, object, refusal, reverting, snapshot, snapshot_record, source, used,
+            },
+            reconcile::fixture::{at, brief, limited, moved_one, on, set_group, set_source, state},
+        },
+        resolve::{Pace, Use},
+    };
+
+    const REVERTS: [(&str, &str); 1] = [("on-failure", "revert")];
+
+    /// A workload that moved to the content 2 of a at the start.
+    fn moved(health: Health) -> Record {
+        Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, health) }
+    }
+
+    fn bad() -> Name {
+        source("a").sibling(snapshot("a", 2))
+    }
+
+    fn refuse(state: &mut State) {
+        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        state.index.apply_snapshot(&bad(), Some(refused), &mut Vec::new());
+    }
+
+    /// A watch may report the snapshot after the failure.
+    #[test]
+    fn unhealthy_moved_workloads_are_judged() {
+        let task = Task::Judge(key("moved"));
+        for (what, record, annotations, is_judged) in [
+            ("it failed", moved(Health::Failed), &REVERTS[..], true),
+            ("it progresses", moved(Health::Progressing), &REVERTS, true),
+            ("it is healthy", moved(Health::Settled), &REVERTS, false),
+            ("its source does not revert", moved(Health::Failed), &[("max-in-flight", "1")], false),
+            ("it moved by itself", on(2, Health::Failed), &REVERTS, false),
+        ] {
+            let mut state = moved_one(Health::Settled, annotations);
+            state.apply_workload(&key("moved"), Some(record), at(5));
+            assert_eq!(state.queue.is_queued(&task), is_judged, "{what}");
+            state.queue.cancel(&task);
+            state.apply_snapshot(&bad(), None, at(6));
+            assert!(!state.queue.is_queued(&task), "{what}, and nothing can be marked");
+            state.apply_snapshot(&bad(), Some(snapshot_record("a", 2)), at(7));
+            assert_eq!(state.queue.is_queued(&task), is_judged, "{what}, and its snapshot is reported");
+        }
+    }
+
+    #[test]
+    fn content_is_refused_if_its_move_failed() {
+        let with = |used: Use| Record { uses: vec![used], ..moved(Health::Failed) };
+        let written = Pace { written: Some(at(1)), ..Pace::default() };
+        for (what, record, expected) in [
+            ("it failed", moved(Health::Failed), "SetRefused"),
+            ("it progresses", moved(Health::Progressing), "done"),
+            ("it is on hold", with(held("a", 2)), "done"),
+            ("its reference is excluded", with(Use { excluded: true, ..used("a", Some(2)) }), "done"),
+            ("it was rolled back", with(used("a", Some(1))), "done"),
+            ("it was deployed since", Record { pace: written, ..moved(Health::Failed) }, "done"),
+        ] {
+            let mut state = moved_one(Health::Settled, &REVERTS);
+            state.index.apply_workload(&key("moved"), Some(record), &mut Vec::new());
+            assert_eq!(brief(&state.judge(&key("moved"), at(10))), expected, "{what}");
+            refuse(&mut state);
+            assert_eq!(brief(&state.judge(&key("moved"), at(10))), "done", "{what}, and it is refused");
+        }
+    }
+
+    /// No controller of a StatefulSet reports that its rollout takes too long.
+    #[test]
+    fn deadline_of_a_move_is_waited_for() {
+        let kind = crate::kinds::Kinds::default().iter().position(|kind| kind.kind == "StatefulSet").unwrap();
+        let key = WorkloadKey { kind, ..key("moved") };
+        let pace = Pace { deadline_seconds: 60, ..Pace::default() };
+        let late = Record { pace, ..moved(Health::Progressing) };
+        let was_unhealthy =
+            Record { taken_unhealthy: std::iter::once(object("a")).collect(), ..late.clone() };
+        for (what, record, second, expected) in [
+            ("it has time", &late, 59, "later 60000"),
+            ("its time is over", &late, 60, "SetRefused"),
+            ("it was unhealthy before", &was_unhealthy, 59, "later 60000"),
+            ("it was unhealthy before, and its time is over", &was_unhealthy, 60, "done"),
+        ] {
+            let mut state = state(&[]);
+            state.index.apply_workload(&key, Some(record.clone()), &mut Vec::new());
+            set_source(&mut state, "a", limited("a", 2, &REVERTS));
+            assert_eq!(brief(&state.judge(&key, at(second))), expected, "{what}");
+        }
+    }
+
+    /// A later write requires the version after the mark.
+    #[test]
+    fn written_mark_counts_unless_a_watch_is_ahead() {
+        for (before, expected) in [("1", ("2", true)), ("0", ("1", false))] {
+            let mut state = state(&[("web", &moved(Health::Failed))]);
+            set_source(&mut state, "a", reverting("a", 2));
+            let before = crate::cluster::Version { resource_version: before.to_owned(), uid: "1".to_owned() };
+            let refusal = Some(refusal(None).into());
+            let set = RefusedSet { snapshot: bad(), before, after: "2".to_owned(), refusal };
+            state.refusal_was_set(set, at(10));
+            let known = state.index.snapshot(&bad()).unwrap();
+            assert_eq!((&*known.resource_version, known.refused.is_some()), expected);
+        }
+    }
+
+    /// The other namespace refused the content before this one knew its snapshot.
+    #[test]
+    fn new_snapshot_is_refused_with_its_group() {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        set_source(&mut state, "a", reverting("a", 2));
+        set_group(&mut state, "other");
+        let other = Name::new("other", object("a"));
+        state.index.set_read(&other, Some(reverting("a", 2)), &mut Vec::new());
+        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        state.index.apply_snapshot(&other.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        state.index.apply_snapshot(&bad(), None, &mut Vec::new());
+        state.queue.cancel(&Task::Ensure(source("a")));
+        assert!(state.reconcile_source(&source("a")).is_none(), "{:?} is not known", digest(2));
+        state.apply_snapshot(&bad(), Some(snapshot_record("a", 2)), at(1));
+        assert_eq!(state.queue.due(&Task::Ensure(source("a"))), Some(at(1)));
+        assert_eq!(brief(&state.reconcile_source(&source("a")).into()), "SetRefused");
     }
 }

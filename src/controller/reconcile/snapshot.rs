@@ -252,3 +252,179 @@ impl State {
         Reconciled::Act(Action::Sweep { snapshot: name.clone(), version, digest })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controller::{
+            index::{
+                fixture::{digest, key, snapshot, snapshot_record, source, source_record},
+                records::{SnapshotRecord, SourceRecord},
+            },
+            reconcile::fixture::{at, brief, on, state},
+        },
+        resolve::{Health, Record},
+    };
+
+    /// The snapshot of a content of a.
+    fn of_a(content: u8) -> Name {
+        source("a").sibling(snapshot("a", content))
+    }
+
+    fn step(step: ObjectStep) -> Task {
+        Task::Object(of_a(1), step)
+    }
+
+    /// A ReplicaSet, as an owner.
+    fn set(name: &str) -> Owner {
+        Owner::new("apps/v1", "ReplicaSet", name, name)
+    }
+
+    /// A state with these workloads on the content 1 of a, whose snapshot has these owners.
+    fn owned(workloads: &[&str], owners: &[&Owner]) -> State {
+        let on = on(1, Health::Settled);
+        let records: Vec<_> =
+            workloads.iter().map(|name| Record { uid: (*name).into(), ..on.clone() }).collect();
+        let workloads: Vec<_> = workloads.iter().copied().zip(&records).collect();
+        let mut state = state(&workloads);
+        let owners = owners.iter().copied().cloned().collect();
+        let record = SnapshotRecord { owners, ..snapshot_record("a", 1) };
+        state.index.apply_snapshot(&of_a(1), Some(record), &mut Vec::new());
+        state
+    }
+
+    fn owner(name: &str) -> Owner {
+        Owner::new("apps/v1", "Deployment", name, name)
+    }
+
+    /// The owners to set, whether the collector may be about to delete the snapshot, and whether it is verified.
+    fn bind(state: &mut State) -> Option<(Vec<String>, bool, bool)> {
+        match state.bind(&of_a(1), at(10))? {
+            Action::SetOwners { owners, hazard, verify, own: false, .. } => {
+                assert!(verify.is_none_or(|stated| stated == digest(1)));
+                Some((owners.iter().map(|owner| owner.name.to_string()).collect(), hazard, verify.is_some()))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn users_become_owners_beside_the_present_ones() {
+        let (web, old) = (owner("web"), set("old"));
+        for (what, workloads, owners, expected, unbinds) in [
+            ("it has no owner", &["web"][..], &[][..], Some((vec!["web"], false, true)), false),
+            ("it has all", &["web"], &[&web], None, false),
+            ("it has more", &["web"], &[&web, &old], None, true),
+            ("it has others", &["web"], &[&old], Some((vec!["web", "old"], true, true)), true),
+            ("it has some", &["web", "x"], &[&web], Some((vec!["web", "x"], false, false)), false),
+            ("nothing uses it", &[], &[&old], None, false),
+        ] {
+            let mut state = owned(workloads, owners);
+            let expected = expected.map(|(names, hazard, verified): (Vec<&str>, _, _)| {
+                (names.into_iter().map(str::to_owned).collect::<Vec<_>>(), hazard, verified)
+            });
+            assert_eq!(bind(&mut state), expected, "{what}");
+            let due = unbinds.then(|| at(10) + UNBIND_DELAY);
+            assert_eq!(state.queue.due(&step(ObjectStep::Unbind)), due, "{what}");
+            let sweep = workloads.is_empty().then(|| at(10) + RELEASED_GRACE);
+            assert_eq!(state.queue.due(&step(ObjectStep::Sweep)), sweep, "{what}");
+        }
+    }
+
+    /// The garbage collector removes deleted owners, before a watch reports that they are deleted.
+    #[test]
+    fn removed_users_are_read_before_they_return() {
+        let mut state = owned(&["web"], &[&owner("web")]);
+        state.apply_snapshot(&of_a(1), Some(snapshot_record("a", 1)), at(9));
+        let action = state.bind(&of_a(1), at(10));
+        let Some(Action::Verify { owners, .. }) = action else { panic!("{action:?}") };
+        assert_eq!(owners, [owner("web")]);
+        let verified = Verified { used: owners, ..Verified::default() };
+        state.owners_were_verified(ObjectStep::Bind, &of_a(1), verified, at(10));
+        assert_eq!(bind(&mut state), Some((vec!["web".to_owned()], false, true)));
+    }
+
+    #[test]
+    fn found_users_are_bound_at_once() {
+        use ObjectStep::{Bind, Sweep, Unbind};
+        for (by, is_used, expected) in [
+            (Bind, true, [true, false]),
+            (Bind, false, [true, false]),
+            (Unbind, true, [true, true]),
+            (Unbind, false, [false, true]),
+            (Sweep, true, [true, true]),
+            (Sweep, false, [false, true]),
+        ] {
+            let mut state = owned(&[], &[&set("old")]);
+            state.unused_since.insert(of_a(1), at(0));
+            let used = is_used.then(|| set("old")).into_iter().collect();
+            state.owners_were_verified(by, &of_a(1), Verified { used, ..Verified::default() }, at(5));
+            let is_due = |of| state.queue.due(&step(of)) == Some(at(5));
+            assert_eq!([Bind, Unbind].map(is_due), expected, "{by:?} {is_used}");
+            assert_eq!(state.unused_since.contains_key(&of_a(1)), !is_used, "{by:?} {is_used}");
+        }
+    }
+
+    #[test]
+    fn unused_snapshot_is_kept_for_its_grace() {
+        let sweep = |state: &mut State, second| brief(&state.sweep(&of_a(1), at(second)));
+        for (owners, grace) in [(&[][..], 600), (&[&set("old")], 15)] {
+            let mut state = owned(&[], owners);
+            state.enqueue_sweep(&of_a(1), !owners.is_empty(), at(100));
+            state.enqueue_sweep(&of_a(1), !owners.is_empty(), at(105));
+            assert_eq!(
+                state.queue.due(&step(ObjectStep::Sweep)),
+                Some(at(100 + grace)),
+                "since its last use"
+            );
+            assert_eq!(sweep(&mut state, 100 + grace - 1), format!("later {}000", 100 + grace));
+            assert_eq!(sweep(&mut state, 100 + grace), "Sweep");
+        }
+        // The controller of its former user may still create a revision of the former template.
+        let mut state = owned(&[], &[&owner("web")]);
+        let moved = Record { uid: "web".into(), ..on(2, Health::Unobserved) };
+        state.index.apply_workload(&key("web"), Some(moved.clone()), &mut Vec::new());
+        state.unused_since.insert(of_a(1), at(0));
+        assert_eq!(sweep(&mut state, 20), "later 23000");
+        let observed = Record { health: Health::Progressing, ..moved };
+        state.index.apply_workload(&key("web"), Some(observed), &mut Vec::new());
+        assert_eq!(sweep(&mut state, 20), "Sweep");
+    }
+
+    /// Of a source with many snapshots, only the newest are checked at each read, and those for which the read was needed.
+    #[test]
+    fn doubtful_snapshots_are_checked_after_the_read() {
+        let check = |what: &str, state: &mut State| match what {
+            "owners" => {
+                state.queue.schedule(Task::Read(source("a")), at(9));
+                state.enqueue_owners(&of_a(1), at(1));
+                assert_eq!(state.queue.due(&step(ObjectStep::Bind)), None, "it waits for the read");
+            }
+            "bind" => assert!(state.bind(&of_a(1), at(1)).is_none()),
+            "unbind" => assert!(state.unbind(&of_a(1)).is_none()),
+            "sweep" => assert_eq!(brief(&state.sweep(&of_a(1), at(1000))), "done"),
+            _ => {}
+        };
+        for what in ["nothing", "owners", "bind", "unbind", "sweep"] {
+            let mut state = owned(&[], &[]);
+            for content in 4..=9 {
+                let new = snapshot_record("a", content);
+                state.index.apply_snapshot(&of_a(content), Some(new), &mut Vec::new());
+            }
+            state.unused_since.insert(of_a(1), at(0));
+            let known = SourceRecord { keep: 1, ..source_record("a", 9) };
+            state.index.set_read(&source("a"), Some(known.clone()), &mut Vec::new());
+            state.index.set_source_unknown(&source("a"));
+            check(what, &mut state);
+            state.update(at(10), |index, changes| index.set_read(&source("a"), Some(known), changes));
+            let is_checked = state.queue.due(&step(ObjectStep::Bind)).is_some();
+            assert_eq!(is_checked, what != "nothing", "{what}");
+        }
+        // A snapshot of a source that is known is checked after a moment: more owners may follow.
+        let mut state = owned(&["web"], &[&owner("web"), &set("old")]);
+        state.enqueue_owners(&of_a(1), at(1));
+        let delay = BIND_DELAY + BIND_DELAY_EACH * 2;
+        assert_eq!(state.queue.due(&step(ObjectStep::Bind)), Some(at(1) + delay));
+    }
+}

@@ -158,3 +158,133 @@ impl State {
 fn is_named_after(snapshot: &Name, source: &str, digest: &Digest) -> bool {
     DIGITS.iter().any(|digits| snapshot_name(source, digest, *digits) == *snapshot.object.name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        annotations,
+        cluster::WorkloadKey,
+        controller::{
+            index::fixture::{key, object, record, source, source_record, used},
+            reconcile::fixture::{at, on, set_source, state},
+        },
+        resolve::{Health, Present, Use},
+        snapshot::{ObjectName, SourceKind},
+    };
+
+    /// The source a with a text, and with more metadata.
+    fn observed(text: &str, metadata: &str) -> Box<Observed> {
+        let json = format!(
+            r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"9"{metadata}}},"data":{{"k":"{text}"}}}}"#
+        );
+        Box::new(Observed::read(SourceKind::ConfigMap, json.into_bytes()).unwrap())
+    }
+
+    #[test]
+    fn content_in_use_needs_a_snapshot() {
+        let kept = || SourceRecord { keep: 1, ..source_record("a", 4) };
+        let present = || kept().present;
+        let with = |present| SourceRecord { present, ..kept() };
+        let (a, b) = (used("a", Some(1)), used("b", Some(1)));
+        let live = Use { live: true, ..used("a", None) };
+        for (what, uses, known, lacks) in [
+            ("it is used", [&a, &b], kept(), true),
+            ("it is not used", [&b, &b], kept(), false),
+            ("it is read live, beside another source", [&live, &b], kept(), false),
+            ("its content has one", [&a, &b], SourceRecord { keep: 1, ..source_record("a", 2) }, false),
+            ("it keeps none", [&a, &b], source_record("a", 4), false),
+            ("it stays as written", [&a, &b], with(Present { stays_as_written: true, ..present() }), false),
+            ("it is a snapshot itself", [&a, &b], with(Present { is_snapshot: true, ..present() }), false),
+        ] {
+            let web = record("web", &uses.map(Use::clone));
+            let mut state = state(&[("web", &web)]);
+            set_source(&mut state, "a", known);
+            assert_eq!(state.lacks_snapshot(&source("a")), lacks, "{what}");
+        }
+        let mut state = state(&[]);
+        set_source(&mut state, "a", kept());
+        state.index.set_labelled(&source("a"), true, &mut Vec::new());
+        assert!(state.lacks_snapshot(&source("a")), "its label asks for one");
+        for (limit, lacks) in [(3, false), (4, true)] {
+            state.config.max_snapshots = limit;
+            assert_eq!(state.lacks_snapshot(&source("a")), lacks, "it has 3 of at most {limit}");
+        }
+    }
+
+    #[test]
+    fn content_is_kept_only_until_its_snapshot() {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        let is_kept = |state: &mut State, text| {
+            state.finish_read(&source("a"), Some(observed(text, "")), at(1));
+            state.memory.fresh.take(&source("a")).is_some()
+        };
+        assert!(is_kept(&mut state, "new"));
+        state.queue.cancel(&Task::Ensure(source("a")));
+        assert!(!is_kept(&mut state, "new"), "no task takes it");
+        let new = observed("other", "");
+        let record = crate::controller::index::records::SnapshotRecord {
+            digest: new.digest(),
+            ..crate::controller::index::fixture::snapshot_record("a", 3)
+        };
+        let name = source("a").sibling(snapshot_name("a", &new.digest(), DIGITS[0]));
+        state.index.apply_snapshot(&name, Some(record), &mut Vec::new());
+        assert!(!is_kept(&mut state, "other"), "it has a snapshot");
+        assert!(state.queue.is_queued(&Task::Ensure(source("a"))), "a mark may have to be removed");
+    }
+
+    /// Only a comparison with snapshots whose key is lost begins again.
+    #[test]
+    fn read_counts_while_the_next_one_is_queued() {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        state.queue.schedule(Task::Read(source("a")), at(1));
+        state.finish_read(&source("a"), Some(observed("new", "")), at(1));
+        let known = state.index.existing_source(&source("a"));
+        assert_eq!(known.map(|known| &*known.resource_version), Some("9"));
+    }
+
+    #[test]
+    fn objects_outside_of_bind_mode_are_freed() {
+        let owners = r#","ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"p"}]"#;
+        let by = |manager: &str| format!(r#","managedFields":[{{"manager":"{manager}"}}]"#);
+        let ours = by(annotations::MANAGER);
+        let bind = format!(r#","labels":{{"{}":"bind"}}"#, annotations::ENABLED);
+        for (what, metadata, is_freed) in [
+            ("it has left bind mode", format!("{owners}{ours}"), true),
+            ("it is bound", format!("{owners}{ours}{bind}"), false),
+            ("others added its owners", format!("{owners}{}", by("helm")), false),
+            ("it has no owners", ours.clone(), false),
+        ] {
+            let mut state = state(&[("web", &on(1, Health::Settled))]);
+            state.finish_read(&source("a"), Some(observed("new", &metadata)), at(1));
+            let free = Task::Object(source("a"), ObjectStep::Free);
+            assert_eq!(state.queue.is_queued(&free), is_freed, "{what}");
+        }
+    }
+
+    #[test]
+    fn lost_snapshots_of_a_returned_content_are_restored() {
+        let a = used("a", Some(4));
+        let secret = Use { source: ObjectName::new(SourceKind::Secret, "a"), ..a.clone() };
+        for (what, namespace, used, is_restored) in [
+            ("its own", "ns", a.clone(), true),
+            ("that of another content", "ns", used("a", Some(5)), false),
+            ("that of another namespace", "other", a.clone(), false),
+            ("that of another source", "ns", Use { source: object("b"), ..a.clone() }, false),
+            ("that of a Secret", "ns", secret, false),
+        ] {
+            let name = used.snapshot.clone().unwrap();
+            let lost = Name::new(namespace, ObjectName::new(used.source.kind, name));
+            let mut state = state(&[]);
+            let web = WorkloadKey { namespace: namespace.into(), ..key("web") };
+            state.index.apply_workload(&web, Some(record("web", &[used])), &mut Vec::new());
+            for second in [0, 10] {
+                state.missing.not_found(&lost, at(second));
+            }
+            set_source(&mut state, "a", source_record("a", 4));
+            state.enqueue_lost_of(&source("a"), at(20));
+            let restore = Task::Object(lost, ObjectStep::Restore);
+            assert_eq!(state.queue.is_queued(&restore), is_restored, "{what}");
+        }
+    }
+}

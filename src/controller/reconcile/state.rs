@@ -223,3 +223,93 @@ impl State {
         self.index.display(key)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controller::{
+            index::fixture::{key, object, record, source, used},
+            reconcile::fixture::{at, limited, on, set_source, state},
+        },
+        resolve::{ReadKey, Reads, Referrer, Use},
+        snapshot::SourceKind,
+    };
+
+    /// The source a with a text, and with more metadata.
+    fn content(text: &str, metadata: &str) -> Observed {
+        let json =
+            format!(r#"{{"metadata":{{"name":"a"{metadata}}},"data":{{"k":"{text}","other":"{text}"}}}}"#);
+        Observed::read(SourceKind::ConfigMap, json.into_bytes()).unwrap()
+    }
+
+    #[test]
+    fn admission_learns_what_is_watched() {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        let sources = ["a", "b", "c"].map(source);
+        let snapshotted = |state: &State| sources.each_ref().map(|source| state.is_snapshotted(source));
+        assert_eq!(snapshotted(&state), [true, false, false]);
+        state.set_labelled(&source("c"), true, at(0));
+        assert_eq!(snapshotted(&state), [true, false, true]);
+        assert_eq!(sources.each_ref().map(|source| state.snapshot_count(source)), [3, 3, 0]);
+        assert_eq!(state.watched_namespaces(), ["ns".into()].into_iter().collect());
+        assert_eq!(state.display(&key("web")), "Deployment ns/web");
+        assert_eq!(state.display_short(&key("web")), "Deployment/web");
+    }
+
+    /// They are known once a watch has listed them.
+    #[test]
+    fn health_of_borrowed_templates_includes_rollouts() {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        let health = |state: &State| {
+            let kind = state.index.kind(&key("web")).unwrap().clone();
+            state.referrers_health(&kind, "ns", "web", Some(1))
+        };
+        assert_eq!(health(&state), None);
+        set_source(&mut state, "a", limited("a", 2, &[("max-in-flight", "1")]));
+        assert_eq!(health(&state), Some(Health::Settled));
+        let text = r#"{"spec":{"workloadRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}},
+            "metadata":{"generation":1},"status":{"phase":"Degraded","observedGeneration":"1"}}"#;
+        let rollout = Referrer::read(text);
+        state.apply_referrer(&"ns".into(), &"rollout".into(), rollout, at(0));
+        assert_eq!(health(&state), Some(Health::Failed));
+    }
+
+    #[test]
+    fn only_change_of_read_keys_ends_undo() {
+        let read = ReadKey { key: "k".into(), required: true };
+        let reads = Reads { whole: false, keys: Box::new([read]) };
+        let keys = Record {
+            reads: [(object("a"), reads)].into_iter().collect(),
+            pinned: [(object("a"), content("same", "").digests_of(Some(&["k"].into())).current())]
+                .into_iter()
+                .collect(),
+            ..record("web", &[Use { whole: false, ..used("a", Some(1)) }])
+        };
+        let whole = record("web", &[used("a", Some(1))]);
+        for (what, record, text, ends) in [
+            ("it reads all of the source", &whole, "other", true),
+            ("a key that it reads changes", &keys, "other", true),
+            ("only other keys change", &keys, "same", false),
+            ("it keeps nothing", &on(2, Health::Settled), "other", false),
+        ] {
+            let state = state(&[("web", record)]);
+            assert_eq!(state.ends_pin(&key("web"), &source("a"), &content(text, "")), ends, "{what}");
+            assert!(!state.ends_pin(&key("web"), &source("b"), &content(text, "")), "{what}, of a");
+            assert!(!state.ends_pin(&key("gone"), &source("a"), &content(text, "")), "of no workload");
+        }
+    }
+
+    #[test]
+    fn writer_learns_that_windows_are_closed() {
+        let state = state(&[("web", &on(1, Health::Settled))]);
+        let postponed = |name: &str, window: &str| {
+            let annotations = format!(r#","annotations":{{"{}":"{window}"}}"#, crate::annotations::WINDOW);
+            state.postponed(&key(name), &source("a"), &content("x", &annotations), at(0))
+        };
+        assert_eq!(postponed("web", "00:00-01:00"), None);
+        let why = postponed("web", "01:00-02:00").unwrap();
+        assert!(why.contains("outside the window of ConfigMap \"a\""), "{why}");
+        assert_eq!(postponed("gone", "01:00-02:00"), None);
+    }
+}

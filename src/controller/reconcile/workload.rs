@@ -199,3 +199,101 @@ fn turns(index: &Index, key: &WorkloadKey, record: &Record) -> Option<Vec<Digest
         .collect();
     (!limited.is_empty()).then_some(limited)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controller::{
+            index::fixture::{key, source},
+            reconcile::fixture::{at, brief, on, state},
+        },
+        resolve::Health,
+    };
+
+    /// A workload that is pending since the start, and settles in two seconds.
+    fn pending() -> State {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        state.enqueue_roll(&key("web"), at(0));
+        state
+    }
+
+    fn roll(state: &mut State, second: i64) -> String {
+        brief(&state.reconcile_roll(&key("web"), at(second)))
+    }
+
+    #[test]
+    fn roll_waits_briefly_for_reads_and_snapshots() {
+        for (task, expected) in [
+            (Task::Read(source("a")), "later 2300"),
+            (Task::Ensure(source("a")), "later 2300"),
+            (Task::Read(source("b")), "Poke"),
+            (Task::Ensure(source("b")), "Poke"),
+        ] {
+            let mut queued = pending();
+            queued.queue.schedule(task.clone(), at(9));
+            assert_eq!(roll(&mut queued, 2), expected, "{task:?} is queued");
+            let mut working = pending();
+            working.queue.schedule(task.clone(), at(0));
+            assert_eq!(working.queue.pop(at(1), at(0)), Some(task.clone()));
+            assert_eq!(roll(&mut working, 2), expected, "{task:?} is under way");
+            working.queue.failed(task.clone(), at(1));
+            assert_eq!(roll(&mut working, 2), "Poke", "{task:?} failed, and may fail for long");
+        }
+        let mut state = pending();
+        state.queue.schedule(Task::Ensure(source("a")), at(9));
+        assert_eq!(roll(&mut state, 3), "Poke", "the snapshot took too long");
+    }
+
+    #[test]
+    fn only_due_rolls_wait_for_the_rate() {
+        for (what, allowed_at, is_held, waits) in [
+            ("the rate allows it later", 3, false, 1),
+            ("the rate allows it when it is due", 2, false, 0),
+            ("the rate allowed it before", 1, false, 0),
+            ("it was held until now", 3, true, 0),
+        ] {
+            let mut state = pending();
+            let other = Rolling { since: at(0), before: on(1, Health::Settled) };
+            // The rolls of one second may run at once.
+            let pause = SignedDuration::from_secs(allowed_at + 1);
+            state.rolls.start(&key("other"), other, (at(0), pause), false);
+            if is_held {
+                state.held_workloads.postpone(&key("web"), true);
+            }
+            assert_eq!(roll(&mut state, 5), "Poke", "{what}");
+            assert_eq!(state.rolls.take_rate_waits(), waits, "{what}");
+        }
+    }
+
+    /// A watch may report the workload while its namespace is listed, and that the namespace opts out.
+    #[test]
+    fn only_unlabelled_workloads_of_the_namespace_join() {
+        let condition = || Precondition::Unlabelled { has_labels: true, has_annotations: true };
+        for (what, opts_in, known, expected) in [
+            ("it is new", true, None, Some("9")),
+            ("it was found before", true, Some(true), Some("9")),
+            ("a watch reported it", true, Some(false), Some("7")),
+            ("the namespace no longer opts in", false, None, None),
+        ] {
+            let mut state = state(&[]);
+            state.apply_namespace(&"ns".into(), opts_in, at(0));
+            let record = on(1, Health::Settled);
+            match known {
+                Some(true) => {
+                    state.index.apply_joining(&key("web"), record.clone(), condition(), &mut Vec::new());
+                }
+                Some(false) => {
+                    state.index.apply_workload(&key("web"), Some(record.clone()), &mut Vec::new());
+                }
+                None => {}
+            }
+            let record = Record { resource_version: "9".to_owned(), ..record };
+            state.join([(key("web"), Candidate { record, condition: condition() })], at(1));
+            let found = state.index.workload(&key("web"));
+            assert_eq!(found.map(|record| &*record.resource_version), expected, "{what}");
+            let states_snapshot = found.is_some_and(|record| record.uses[0].snapshot.is_some());
+            assert_eq!(states_snapshot, known == Some(false), "{what}: its template is not trusted yet");
+        }
+    }
+}

@@ -155,3 +155,33 @@ impl Snapshots {
         self.by_source.get(source)?.at_rank(&present, 0).cloned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controller::index::fixture::{digest, index, snapshot, snapshot_record, source},
+        snapshot::{ObjectName, SourceKind},
+    };
+
+    /// Names begin with the digest in all sources.
+    #[test]
+    fn twins_hold_the_same_content() {
+        let mut index = index(&[]);
+        let mut add = |source: &Name, name: &str, content: u8| {
+            let record = snapshot_record(&source.object.name, content);
+            index.apply_snapshot(&source.sibling(name), Some(record), &mut Vec::new());
+        };
+        let long = snapshot_name("c", &digest(2), DIGITS[1]);
+        add(&source("c"), &long, 2);
+        add(&source("d"), &snapshot("d", 2), 3);
+        add(&Name::new("ns", ObjectName::new(SourceKind::Secret, "b")), &snapshot("b", 2), 2);
+        add(&Name::new("other", source("b").object), &snapshot("b", 2), 2);
+        let wanted = source("a").sibling(snapshot("a", 2));
+        let twins = [source("b").sibling(snapshot("b", 2)), source("c").sibling(long)];
+        assert_eq!(index.snapshots().twins(&wanted, "a"), twins);
+        let unknown = source("a").sibling(snapshot("a", 4));
+        assert_eq!(index.snapshots().twins(&unknown, "a"), []);
+        assert_eq!(index.snapshots().twins(&source("plain"), "plain"), []);
+    }
+}

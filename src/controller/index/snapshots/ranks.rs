@@ -90,13 +90,6 @@ impl Snapshots {
         }
     }
 
-    /// Forgets the rankings: all snapshots are checked when their sources are read.
-    pub(crate) fn forget_rankings(&mut self) {
-        for by_age in self.by_source.values_mut() {
-            by_age.ranking = None;
-        }
-    }
-
     /// Reports all snapshots of a source.
     fn report_all_of(&self, source: &Name, changes: &mut Vec<IndexChange>) {
         changes.extend(self.of(source).map(IndexChange::Owners));
@@ -106,5 +99,76 @@ impl Snapshots {
     #[cfg(test)]
     pub(in crate::controller::index) fn ranked(&self) -> usize {
         self.by_source.values().filter(|by_age| by_age.ranking.is_some()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::controller::index::{
+        Index,
+        fixture::{index, snapshot, snapshot_record, source, source_record},
+    };
+
+    /// The oldest ones; the newest holds the present content.
+    const CONTENTS: [u8; 12] = [11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22, 29];
+
+    fn known(keep: usize) -> SourceRecord {
+        SourceRecord { keep, ..source_record("c", 29) }
+    }
+
+    /// How many snapshots of the source are checked after an update of the index.
+    fn checked(index: &mut Index, update: impl FnOnce(&mut Index, &mut Vec<IndexChange>)) -> usize {
+        let mut changes = Vec::new();
+        update(index, &mut changes);
+        let names: BTreeSet<_> = changes
+            .iter()
+            .filter_map(|change| match change {
+                IndexChange::Owners(name) => Some(name),
+                _ => None,
+            })
+            .collect();
+        names.len()
+    }
+
+    /// An index of a source with so many snapshots that keeps the newest one, which was read.
+    fn of_many(count: usize) -> Index {
+        let mut index = index(&[]);
+        for content in &CONTENTS[CONTENTS.len() - count..] {
+            let name = source("c").sibling(snapshot("c", *content));
+            index.apply_snapshot(&name, Some(snapshot_record("c", *content)), &mut Vec::new());
+        }
+        let read =
+            |index: &mut Index, changes: &mut Vec<_>| index.set_read(&source("c"), Some(known(1)), changes);
+        assert_eq!(checked(&mut index, read), count, "a start checks all");
+        index
+    }
+
+    #[test]
+    fn only_neighbours_of_a_rank_are_checked() {
+        for (count, at_read, at_deletion, at_creation) in [
+            (3, 3, 2, 4),
+            (FEW - 1, FEW - 1, FEW - 2, FEW),
+            (FEW, FEW, FEW - 1, 4),
+            (FEW + 1, 4, 3, 4),
+            (12, 4, 3, 4),
+        ] {
+            let name = |content| source("c").sibling(snapshot("c", content));
+            let oldest = name(CONTENTS[CONTENTS.len() - count]);
+            let reread = |index: &mut Index, changes: &mut Vec<_>| {
+                index.set_source_unknown(&source("c"));
+                index.set_read(&source("c"), Some(known(1)), changes);
+            };
+            let delete =
+                |index: &mut Index, changes: &mut Vec<_>| index.apply_snapshot(&oldest, None, changes);
+            let create = |index: &mut Index, changes: &mut Vec<_>| {
+                index.apply_snapshot(&name(4), Some(snapshot_record("c", 4)), changes);
+            };
+            assert_eq!(checked(&mut of_many(count), reread), at_read, "of {count}, at a read");
+            assert_eq!(checked(&mut of_many(count), delete), at_deletion, "of {count}, at a deletion");
+            assert_eq!(checked(&mut of_many(count), create), at_creation, "of {count}, at a creation");
+        }
     }
 }
