@@ -150,7 +150,12 @@ impl State {
             Outcome::Changed(live) => {
                 let is_unchanged = self.still_holds(key, rolling.as_ref(), &live);
                 self.changed_before_roll(key, rolling.as_ref(), live, now);
-                if is_unchanged { End::Conflicted } else { End::Again(now + CONFLICT_DELAY) }
+                if is_unchanged {
+                    return End::Conflicted;
+                }
+                // The live state of a pending workload has queued it at once.
+                self.queue.cancel(&Task::Roll(key.clone()));
+                End::Again(now + CONFLICT_DELAY)
             }
             _ => End::Done,
         }
@@ -283,5 +288,183 @@ impl State {
                 tracing::warn!(?task, %error, ?pause, "task failed and will be retried");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::Precondition,
+        controller::{
+            action::Action,
+            index::fixture::{key, record, snapshot, snapshot_record, source, used},
+            reconcile::fixture::{at, moved_one, on, state},
+        },
+        resolve::{AnalysisRun, Health, Observed, RunState},
+        snapshot::SourceKind,
+    };
+
+    fn late() -> ApiError {
+        ApiError::Late { what: "patch".to_owned(), seconds: 10 }
+    }
+
+    fn missing() -> ApiError {
+        ApiError::NotFound { what: "patch".to_owned() }
+    }
+
+    fn refused() -> ApiError {
+        ApiError::Refused { what: "patch".to_owned(), code: 403, message: "no".to_owned() }
+    }
+
+    fn unlabelled() -> Precondition {
+        Precondition::Unlabelled { has_labels: true, has_annotations: true }
+    }
+
+    /// A pending workload, whose roll begins at the tenth second.
+    fn rolling() -> State {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        state.enqueue_users(&source("a"), at(0));
+        let (task, action) = state.next_action(at(10)).unwrap();
+        assert!(task == Task::Roll(key("web")) && matches!(action, Action::Poke { .. }), "{action:?}");
+        state
+    }
+
+    fn finish_roll(state: &mut State, outcome: Result<Outcome, ApiError>) -> Option<Timestamp> {
+        state.finish(&Task::Roll(key("web")), outcome, at(11));
+        state.queue.due(&Task::Roll(key("web")))
+    }
+
+    fn content() -> Box<Observed> {
+        let json = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"9"},"data":{}}"#;
+        Box::new(Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn roll_without_answer_may_take_effect() {
+        let before = on(1, Health::Settled);
+        for (outcome, may) in [
+            (Err(late()), true),
+            (Err(refused()), false),
+            (Err(missing()), false),
+            (Ok(Outcome::Poked(Box::new(on(2, Health::Progressing)))), false),
+        ] {
+            let (mut state, case) = (rolling(), format!("{outcome:?}"));
+            finish_roll(&mut state, outcome);
+            assert_eq!(state.rolls.may_take_effect(&key("web"), &before, at(12)), may, "{case}");
+            assert!(state.rolls.rolling(&key("web")).is_none(), "{case}");
+        }
+    }
+
+    #[test]
+    fn finished_roll_counts_what_admission_decided() {
+        let version = |record: Record| Box::new(Record { resource_version: "8".to_owned(), ..record });
+        let known = |state: &State| state.index.workload(&key("web")).map(|web| web.resource_version.clone());
+        let mut state = rolling();
+        let moved = Outcome::Poked(version(on(2, Health::Progressing)));
+        assert_eq!(finish_roll(&mut state, Ok(moved)), None);
+        assert_eq!(known(&state).as_deref(), Some("8"));
+        assert!(state.rolls.is_empty());
+
+        // The webhook was not called: each try is a write.
+        let mut state = rolling();
+        let same = Outcome::Poked(version(on(1, Health::Settled)));
+        assert_eq!(finish_roll(&mut state, Ok(same)), Some(at(11) + SignedDuration::from_millis(500)));
+
+        // The source returned to the former content meanwhile.
+        let mut state = rolling();
+        let known_source = crate::controller::index::fixture::source_record("a", 1);
+        state.index.set_read(&source("a"), Some(known_source), &mut Vec::new());
+        let same = Outcome::Poked(version(on(1, Health::Settled)));
+        assert_eq!(finish_roll(&mut state, Ok(same)), None);
+        assert_eq!(known(&state).as_deref(), Some("8"));
+    }
+
+    #[test]
+    fn workload_joins_once_it_has_its_label() {
+        for by_namespace in [true, false] {
+            let mut state = state(&[]);
+            state.index.apply_namespace(&"ns".into(), true, &mut Vec::new());
+            let web = record("web", &[used("a", None)]);
+            state.index.apply_joining(&key("web"), web.clone(), unlabelled(), &mut Vec::new());
+            state.enqueue_users(&source("a"), at(0));
+            assert!(state.next_action(at(10)).is_some());
+            let after = Record { by_namespace, resource_version: "8".to_owned(), ..on(2, Health::Settled) };
+            let due = finish_roll(&mut state, Ok(Outcome::Poked(Box::new(after))));
+            assert_eq!(due.is_some(), !by_namespace, "a write without the webhook is repeated");
+            assert_eq!(state.index.joining(&key("web")).is_some(), !by_namespace);
+        }
+    }
+
+    #[test]
+    fn changed_workload_is_decided_again_soon() {
+        let live = Record { resource_version: "8".to_owned(), ..on(1, Health::Settled) };
+        let mut state = rolling();
+        let outcome = Outcome::Changed(LiveWorkload::Enabled(Box::new(live)));
+        assert_eq!(finish_roll(&mut state, Ok(outcome)), Some(at(11) + CONFLICT_DELAY));
+    }
+
+    /// A joining workload that is deleted says nothing about the others of its namespace.
+    #[test]
+    fn deleted_workload_is_not_rolled_again() {
+        let mut state = rolling();
+        for name in ["web", "other"] {
+            state.index.apply_joining(&key(name), on(1, Health::Settled), unlabelled(), &mut Vec::new());
+        }
+        assert_eq!(finish_roll(&mut state, Err(missing())), None);
+        let knows = |name: &str| state.index.workload(&key(name)).is_some();
+        assert_eq!(["web", "other"].map(knows), [false, true]);
+    }
+
+    /// Each try is a write.
+    #[test]
+    fn ineffective_writes_pause_for_an_hour() {
+        let pause = |error: fn() -> ApiError| {
+            let mut state = rolling();
+            for _ in 0..20 {
+                finish_roll(&mut state, Err(error()));
+            }
+            state.queue.due(&Task::Roll(key("web"))).map(|due| due.duration_since(at(11)).as_secs())
+        };
+        assert_eq!(pause(|| ApiError::InVain { what: "patch".to_owned() }), Some(3600));
+        assert_eq!(pause(refused), Some(60));
+        assert_eq!(pause(|| ApiError::Conflict { what: "patch".to_owned() }), Some(10));
+    }
+
+    #[test]
+    fn endangered_and_deleted_contents_are_remembered() {
+        use ObjectStep::{Bind, Sweep, Unbind};
+        let name = source("a").sibling(snapshot("a", 1));
+        for (step, outcome) in [
+            (Bind, Outcome::OwnersSet(content())),
+            (Unbind, Outcome::OwnersSet(content())),
+            (Sweep, Outcome::Released(content())),
+        ] {
+            let mut state = state(&[]);
+            state.finish(&Task::Object(name.clone(), step), Ok(outcome), at(1));
+            assert!(state.memory.recall(&name).is_some(), "{step:?}");
+        }
+    }
+
+    #[test]
+    fn object_that_only_has_labels_is_no_snapshot() {
+        let name = source("a").sibling(snapshot("a", 1));
+        let version = snapshot_record("a", 1).version();
+        let newer = crate::cluster::Version { resource_version: "2".to_owned(), ..version.clone() };
+        for (found, is_known) in [(version, false), (newer, true)] {
+            let mut state = state(&[]);
+            state.finish(&Task::Object(name.clone(), ObjectStep::Bind), Ok(Outcome::Impostor(found)), at(1));
+            assert_eq!(state.index.snapshot(&name).is_some(), is_known);
+        }
+    }
+
+    #[test]
+    fn terminated_analysis_judges_nothing() {
+        let mut state = moved_one(Health::Settled, &[("waves", "1"), ("analysis", "sound")]);
+        let run = AnalysisRun { name: "run".into(), state: RunState::Running };
+        state.index.analyses_mut().set(&source("a"), run, at(1));
+        state.finish(&Task::Analyse(source("a")), Ok(Outcome::AnalysisEnded("run".into())), at(2));
+        let known = state.index.analyses().get(&source("a")).unwrap();
+        assert_eq!(known.run.state, RunState::Undecided("was terminated".into()));
     }
 }
