@@ -1,16 +1,12 @@
 //! Sources in bind mode that are deleted while revisions use them, and names that other objects take.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
 use axum::body::Body as ReviewBody;
 use confrev::{
     admission::{Context, ReviewLimits, router},
     annotations,
-    cluster::{ApiError, KubeApi, Owner, Version},
+    cluster::{ApiError, Owner, Version},
     controller::{
         Action, BoundRecord, Name, ObjectStep, Outcome, Revision, RevisionKey, Shared, Task, execute,
     },
@@ -20,81 +16,16 @@ use confrev::{
     snapshot::{ObjectName, SourceKind},
     telemetry::{Metrics, Readiness},
 };
-use http::{Method, Request, Response, StatusCode};
+use http::Request;
 use jiff::Timestamp;
-use kube::client::Body;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::{
+    api_server::Server,
     controller::{BLUE, Desk, name},
     world::{World, deployment},
 };
-
-/// An API server over a map: by the part of the path after `/namespaces/`. It creates what it is asked to create.
-#[derive(Clone, Default)]
-struct Server(Arc<Mutex<BTreeMap<String, Value>>>);
-
-impl Server {
-    fn put(&self, object: Value) {
-        let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
-        let [namespace, name] = ["namespace", "name"].map(|key| object["metadata"][key].as_str().unwrap());
-        let path = format!("{namespace}/{plural}/{name}");
-        self.0.lock().unwrap().insert(path, object);
-    }
-
-    fn get(&self, path: &str) -> Option<Value> {
-        self.0.lock().unwrap().get(path).cloned()
-    }
-
-    fn remove(&self, path: &str) -> Option<Value> {
-        self.0.lock().unwrap().remove(path)
-    }
-
-    fn respond(&self, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Value) {
-        let path = path.split_once("/namespaces/").map(|(_, path)| path).unwrap_or_default();
-        let is_collection = path.matches('/').count() == 1;
-        if *method == Method::POST {
-            let mut object: Value = serde_json::from_slice(body).unwrap();
-            let path = format!("{path}/{}", object["metadata"]["name"].as_str().unwrap());
-            if self.get(&path).is_some() {
-                return (StatusCode::CONFLICT, json!({"kind": "Status", "reason": "AlreadyExists"}));
-            }
-            object["metadata"]["uid"] = json!("again");
-            object["metadata"]["resourceVersion"] = json!("9");
-            self.0.lock().unwrap().insert(path, object.clone());
-            return (StatusCode::CREATED, object);
-        }
-        assert_eq!(*method, Method::GET, "{path}");
-        if is_collection {
-            let all = self.0.lock().unwrap();
-            let items = all.iter().filter(|(at, _)| at.starts_with(&format!("{path}/")));
-            let items: Vec<_> = items.map(|(_, object)| object).collect();
-            return (StatusCode::OK, json!({"kind": "List", "metadata": {}, "items": items}));
-        }
-        if !path.contains('/') {
-            return (StatusCode::OK, json!({"metadata": {"name": path}}));
-        }
-        let missing = json!({"kind": "Status", "reason": "NotFound"});
-        self.get(path).map_or((StatusCode::NOT_FOUND, missing), |object| (StatusCode::OK, object))
-    }
-
-    fn api(&self) -> KubeApi {
-        let server = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let server = server.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect_bytes().await.unwrap();
-                let (status, object) = server.respond(&parts.method, parts.uri.path(), &body);
-                let mut response = Response::new(Body::from(object.to_string().into_bytes()));
-                *response.status_mut() = status;
-                Ok::<_, Infallible>(response)
-            }
-        });
-        KubeApi::new(kube::Client::new(service, "ns"), Arc::new(Kinds::default()), Metrics::new())
-    }
-}
 
 /// An installation with one replica.
 struct Stage {

@@ -7,8 +7,11 @@
     reason = "a test panics when an expectation fails"
 )]
 
+mod actions;
 mod admission_rounds;
 mod analyses;
+mod analysis_runs;
+mod api_server;
 mod bind_mode;
 mod bind_mode_deletions;
 mod bind_mode_owners;
