@@ -30,7 +30,7 @@ impl Leadership {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    fn set(&self, until: Option<Instant>) {
+    pub(super) fn set(&self, until: Option<Instant>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
 }

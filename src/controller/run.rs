@@ -151,3 +151,269 @@ fn rest(shared: &Shared) -> Duration {
     let due = state.next_due().map_or(LONGEST_REST, |due| shared.until(due));
     due.min(LONGEST_REST)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Arc, Mutex},
+    };
+
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::{task::JoinHandle, time::sleep};
+
+    use super::*;
+    use crate::{
+        annotations,
+        cluster::KubeApi,
+        controller::{
+            index::{
+                fixture::{digest, key, record, snapshot, snapshot_record, source, used},
+                records::{Revision, RevisionKey, SnapshotRecord},
+            },
+            reconcile::fixture::{on, state},
+        },
+        kinds::Kinds,
+        resolve::{Health, Observed},
+        snapshot::{DIGITS, Digest, SourceKind, snapshot_name},
+        telemetry::Readiness,
+    };
+
+    const WEB: &str = "PATCH deployments/web ";
+    const READ: &str = "GET configmaps/a ";
+
+    /// The status and the body for a call.
+    type Answer = fn(&str) -> (u16, Value);
+
+    /// A controller with an API server that answers each call after a second.
+    struct Run {
+        shared: Shared,
+        leadership: Leadership,
+        metrics: Metrics,
+        calls: Arc<Mutex<Vec<String>>>,
+        stop: watch::Sender<bool>,
+        task: JoinHandle<()>,
+    }
+
+    impl Run {
+        fn start(state: State, answer: Answer) -> Self {
+            let shared = Shared::new(state, Readiness::new().register("caches"));
+            let calls = Arc::new(Mutex::new(Vec::new()));
+            let log = Arc::clone(&calls);
+            let service = tower::service_fn(move |request: http::Request<Body>| {
+                let path = request.uri().path().rsplitn(3, '/').take(2).collect::<Vec<_>>();
+                let call = format!("{} {}/{} ", request.method(), path[1], path[0]);
+                let (code, body) = answer(&call);
+                log.lock().unwrap().push(call);
+                async move {
+                    sleep(Duration::from_secs(1)).await;
+                    let mut response = http::Response::new(Body::from(body.to_string().into_bytes()));
+                    *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+                    Ok::<_, Infallible>(response)
+                }
+            });
+            let (leadership, metrics) = (Leadership::default(), Metrics::new());
+            let client = kube::Client::new(service, "ns");
+            let api = KubeApi::new(client, Arc::new(Kinds::default()), metrics.clone());
+            let (stop, stopped) = watch::channel(false);
+            let task = tokio::spawn(run(api, shared.clone(), leadership.clone(), metrics.clone(), stopped));
+            Self { shared, leadership, metrics, calls, stop, task }
+        }
+
+        /// A controller that leads and knows all objects.
+        fn leading(state: State, answer: Answer) -> Self {
+            let run = Self::start(state, answer);
+            run.shared.sync_points_are_complete();
+            run.lead(true);
+            run
+        }
+
+        fn lead(&self, leads: bool) {
+            self.leadership.set(leads.then(|| Instant::now() + Duration::from_hours(1)));
+            self.shared.changed().notify_one();
+        }
+
+        /// How many calls begin like this.
+        fn count(&self, call: &str) -> usize {
+            self.calls.lock().unwrap().iter().filter(|other| other.starts_with(call)).count()
+        }
+
+        fn has(&self, line: &str) -> bool {
+            self.metrics.encode().lines().any(|other| other == line)
+        }
+
+        /// How many tasks of this kind are done.
+        fn done(&self, task: &str) -> usize {
+            let start = format!("confrev_tasks_total{{task=\"{task}\",outcome=\"done\"}} ");
+            let text = self.metrics.encode();
+            text.lines().find_map(|line| line.strip_prefix(&*start)?.parse().ok()).unwrap()
+        }
+
+        async fn end(self) {
+            self.stop.send(true).unwrap();
+            tokio::time::timeout(Duration::from_secs(10), self.task).await.unwrap().unwrap();
+        }
+    }
+
+    fn content() -> Value {
+        json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "9"}, "data": {"k": "v"}})
+    }
+
+    /// The workload web with a content of a.
+    fn web(version: &str, content: &Digest, snapshot: &str) -> Value {
+        let map = |text: String| json!({"configmaps": {"a": text}}).to_string();
+        let annotations = json!({(annotations::SEEN): map(content.to_string())});
+        let sources = json!({(annotations::SOURCES): map(snapshot.to_owned())});
+        let volume = json!({"name": "c", "configMap": {"name": snapshot}});
+        json!({
+            "metadata": {"name": "web", "namespace": "ns", "uid": "web-0", "resourceVersion": version,
+                "labels": {(annotations::ENABLED): "true"}, "annotations": annotations},
+            "spec": {"template": {"metadata": {"annotations": sources},
+                "spec": {"containers": [], "volumes": [volume]}}},
+        })
+    }
+
+    fn new_digest() -> Digest {
+        let json = content().to_string().into_bytes();
+        Observed::read(SourceKind::ConfigMap, json).unwrap().digest()
+    }
+
+    fn moved() -> (u16, Value) {
+        (200, web("8", &new_digest(), &snapshot_name("a", &new_digest(), DIGITS[0])))
+    }
+
+    /// A workload with former content, and the snapshot of the new one.
+    fn pending() -> State {
+        let mut state = state(&[("web", &on(1, Health::Settled))]);
+        let name = source("a").sibling(snapshot_name("a", &new_digest(), DIGITS[0]));
+        let record = SnapshotRecord { digest: new_digest(), ..snapshot_record("a", 3) };
+        state.index.apply_snapshot(&name, Some(record), &mut Vec::new());
+        state
+    }
+
+    fn status(code: u16, message: &str) -> (u16, Value) {
+        (code, json!({"kind": "Status", "message": message}))
+    }
+
+    /// Answers for everything but the roll.
+    fn answer_to(call: &str) -> (u16, Value) {
+        match call {
+            READ => (200, content()),
+            "GET deployments/web " => (200, web("7", &digest(1), &snapshot("a", 1))),
+            _ => status(404, "not found"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_leader_that_knows_all_acts() {
+        let answer = |call: &str| if call == WEB { moved() } else { answer_to(call) };
+        let run = Run::start(pending(), answer);
+        run.lead(true);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(run.count(""), 0, "the watches have not listed all objects");
+        run.lead(false);
+        run.shared.sync_points_are_complete();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(run.count(""), 0, "another replica leads");
+        run.lead(true);
+        // Both sources are read, and the change settles.
+        sleep(Duration::from_millis(4500)).await;
+        assert_eq!((run.done("read"), run.done("roll")), (2, 1));
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!((run.done("read"), run.done("roll")), (2, 1), "everything is done");
+        run.lead(false);
+        sleep(Duration::from_secs(1)).await;
+        run.shared.change(|state, now| state.queue.schedule(Task::Read(source("a")), now));
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(run.done("read"), 2, "its tasks are dropped");
+        run.lead(true);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(run.done("read"), 4, "what it knew may be old");
+        run.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn actions_run_concurrently_up_to_a_limit() {
+        let mut state = state(&[]);
+        for number in 0..2 * CONCURRENCY {
+            let web = record("web", &[used(&format!("s{number}"), None)]);
+            let now = jiff::Timestamp::now();
+            state.apply_workload(&key(&format!("web-{number}")), Some(web), now);
+        }
+        let run = Run::leading(state, |_| status(404, "not found"));
+        let reads = || run.count("GET configmaps/s");
+        for round in 1..=2 {
+            sleep(Duration::from_millis(500)).await;
+            assert_eq!(reads(), round * CONCURRENCY);
+            sleep(Duration::from_millis(500)).await;
+        }
+        run.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outcomes_of_tasks_are_counted() {
+        let unchanged = |call: &str| match call {
+            WEB => (200, web("8", &digest(1), &snapshot("a", 1))),
+            _ => answer_to(call),
+        };
+        let conflict = |call: &str| if call == WEB { status(409, "changed") } else { answer_to(call) };
+        let refused = |call: &str| if call == WEB { status(403, "quota") } else { answer_to(call) };
+        let moved = |call: &str| if call == WEB { moved() } else { answer_to(call) };
+        let cases: [(Answer, _, _, _); 4] = [
+            (moved, "rolled", "done", 1),
+            (unchanged, "rolled", "done", 0),
+            (conflict, "conflict", "conflict", 0),
+            (refused, "failed", "failed", 0),
+        ];
+        for (answer, roll, task, delays) in cases {
+            let mut state = pending();
+            // No object uses the missing snapshot, so that its restore conflicts.
+            let set = RevisionKey { kind: 0, namespace: "ns".into(), name: "set".into() };
+            let uses = vec![used("a", Some(4))];
+            let revision = Revision { uid: "set".into(), uses };
+            state.apply_revision(&set, Some(revision), jiff::Timestamp::now());
+            let run = Run::leading(state, answer);
+            sleep(Duration::from_millis(5300)).await;
+            for outcome in ["rolled", "conflict", "failed"] {
+                let count = u8::from(outcome == roll);
+                let line = format!("confrev_rolls_total{{outcome=\"{outcome}\"}} {count}");
+                assert!(run.has(&line), "{line}\n{}", run.metrics.encode());
+            }
+            for line in [
+                format!("confrev_tasks_total{{task=\"roll\",outcome=\"{task}\"}} 1"),
+                format!("confrev_roll_delay_seconds_count {delays}"),
+            ] {
+                assert!(run.has(&line), "{line}\n{}", run.metrics.encode());
+            }
+            sleep(Duration::from_mins(1)).await;
+            let line = "confrev_tasks_total{task=\"restore\",outcome=\"failed\"} 0";
+            assert!(run.has(line), "{line}\n{}", run.metrics.encode());
+            assert!(!run.has("confrev_tasks_total{task=\"restore\",outcome=\"conflict\"} 0"));
+            run.end().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gauges_follow_the_state() {
+        let run = Run::leading(state(&[("web", &on(2, Health::Settled))]), answer_to);
+        sleep(Duration::from_secs(1)).await;
+        assert!(run.has("confrev_workloads 1"));
+        let other = record("other", &[]);
+        run.shared.change(|state, now| state.apply_workload(&key("other"), Some(other), now));
+        sleep(Duration::from_secs(10)).await;
+        assert!(run.has("confrev_workloads 2"), "{}", run.metrics.encode());
+        run.end().await;
+    }
+
+    /// A write that was sent is answered before the process ends.
+    #[tokio::test(start_paused = true)]
+    async fn stop_waits_for_actions_in_progress() {
+        let run = Run::leading(state(&[("web", &on(2, Health::Settled))]), answer_to);
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(run.count(READ), 1);
+        let start = Instant::now();
+        run.end().await;
+        assert_eq!(start.elapsed(), Duration::from_millis(500));
+    }
+}

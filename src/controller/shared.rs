@@ -251,3 +251,147 @@ impl Shared {
         sync.condition.meet();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cluster::WorkloadKey,
+        controller::{
+            index::fixture::{key, source},
+            queue::Task,
+            reconcile::fixture::{on, state},
+        },
+        resolve::Health,
+        snapshot::{Identity, SourceKind, snapshot_json},
+        telemetry::Readiness,
+    };
+
+    fn shared(state: State) -> Shared {
+        Shared::new(state, Readiness::new().register("caches"))
+    }
+
+    /// A state that has listed nothing.
+    fn empty() -> State {
+        State::new(Arc::default(), state(&[]).config)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replica_is_fit_once_all_is_listed() {
+        let shared = shared(empty());
+        let points = [(); 2].map(|()| shared.sync_point());
+        let waiting = shared.clone();
+        tokio::spawn(async move { waiting.wait_for_sync().await });
+        let steps: [(&str, &dyn Fn(), bool); 5] = [
+            ("nothing is listed", &|| {}, false),
+            ("one of two watches has listed", &|| points[0].reached(), false),
+            ("it lists again", &|| points[0].reached(), false),
+            ("no watch will follow", &|| shared.sync_points_are_complete(), false),
+            ("both watches have listed", &|| points[1].reached(), true),
+        ];
+        for (what, step, is_fit) in steps {
+            step();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(shared.is_synced(), is_fit, "{what}");
+            let unfit = (!is_fit).then_some("not every watch has listed its objects");
+            assert_eq!(shared.unfit_to_lead(), unfit, "{what}");
+        }
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(shared.unfit_to_lead(), Some("the controller's loop is stuck"));
+        shared.turn();
+        assert_eq!(shared.unfit_to_lead(), None);
+        let pulse = shared.pulse();
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            shared.turn();
+        }
+        assert_eq!(shared.unfit_to_lead(), Some("a watch receives nothing from the API server"));
+        drop(pulse);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_watch_means_no_wait() {
+        let shared = shared(empty());
+        shared.sync_points_are_complete();
+        shared.wait_for_sync().await;
+        assert!(shared.is_synced());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn change_wakes_the_loop_and_new_namespaces() {
+        let shared = shared(state(&[]));
+        let is_woken = async || tokio::time::timeout(Duration::from_secs(1), shared.woken()).await.is_ok();
+        assert!(!is_woken().await, "nothing changed");
+        shared.changed().notify_one();
+        assert!(is_woken().await);
+        let mut namespaces = shared.namespace_changes();
+        let web = WorkloadKey { namespace: "new".into(), ..key("web") };
+        for (record, is_new) in
+            [(Some(on(1, Health::Settled)), true), (Some(on(2, Health::Settled)), false), (None, true)]
+        {
+            shared.change(|state, now| state.apply_workload(&web, record, now));
+            assert!(is_woken().await);
+            assert_eq!(namespaces.has_changed().unwrap(), is_new);
+            namespaces.mark_unchanged();
+        }
+    }
+
+    #[test]
+    fn clock_has_the_present_time() {
+        let shared = shared(empty());
+        let (before, now) = (Timestamp::now(), shared.now());
+        assert!(now >= before);
+        let later = now + jiff::SignedDuration::from_hours(1);
+        assert!(shared.until(later) > Duration::from_mins(59));
+    }
+
+    #[test]
+    fn admission_reads_settings_and_sources() {
+        let served = Served::but(["excluded".to_owned()]);
+        let rotated = Rotated::with(["ca".to_owned()]);
+        let shared = shared(state(&[("web", &on(1, Health::Settled))]).serving(served).leaving(rotated));
+        assert_eq!(["ns", "excluded"].map(|name| shared.served().contains(name)), [true, false]);
+        let objects = ["a", "ca"].map(|name| source(name).object);
+        assert_eq!(objects.map(|object| shared.rotated().contains(&object)), [false, true]);
+        assert_eq!(["a", "b"].map(|name| shared.is_snapshotted(&source(name))), [true, false]);
+        assert_eq!(["a", "c"].map(|name| shared.snapshot_count(&source(name))), [3, 0]);
+        shared.reconcile_all();
+        assert!(shared.lock().queue.is_queued(&Task::Read(source("a"))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_take_turns_but_wait_briefly() {
+        let shared = shared(empty());
+        let mut turns = Vec::new();
+        for _ in 0..LISTS {
+            turns.push(shared.turn_to_list().await.unwrap());
+        }
+        let start = tokio::time::Instant::now();
+        assert!(shared.turn_to_list().await.is_none(), "all turns are taken");
+        assert_eq!(start.elapsed(), LONGEST_TURN);
+        turns.pop();
+        assert!(shared.turn_to_list().await.is_some());
+    }
+
+    /// The garbage collector may delete them before they are bound.
+    #[test]
+    fn sound_snapshots_of_a_decision_are_remembered() {
+        let read = |json: &[u8]| Observed::read(SourceKind::ConfigMap, json).unwrap();
+        let of = read(br#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#);
+        let identity = Identity { source: "a".to_owned(), digest: of.digest() };
+        let make = |name: &str| {
+            snapshot_json(SourceKind::ConfigMap, "ns", name, &identity, of.json(), &[], &[]).unwrap()
+        };
+        let changed = String::from_utf8(make("a-2")).unwrap().replace("\"v\"", "\"w\"");
+        let mut facts = Facts::default();
+        let name = |name: &str| source(name).object;
+        facts.set_object(name("a-1"), Some(read(&make("a-1"))));
+        facts.set_object(name("a-2"), Some(read(changed.as_bytes())));
+        facts.set_object(name("a-3"), None);
+        let refers = ["a-1", "a-2", "a-3", "a-4"].map(name).into();
+        let shared = shared(empty());
+        shared.remember_snapshots("ns", &Decision { refers, ..Decision::default() }, &facts);
+        let is_known = |name: &str| shared.lock().memory.recall(&source(name)).is_some();
+        assert_eq!(["a-1", "a-2", "a-3", "a-4"].map(is_known), [true, false, false, false]);
+    }
+}

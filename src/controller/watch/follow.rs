@@ -358,7 +358,7 @@ mod tests {
     };
 
     use futures::stream;
-    use http_body_util::{BodyExt as _, Full, StreamBody};
+    use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
     use hyper::body::{Bytes, Frame};
     use jiff::SignedDuration;
     use kube::client::Body;
@@ -408,23 +408,69 @@ mod tests {
     /// The requests, with their times.
     type Asked = Arc<Mutex<Vec<(Instant, String)>>>;
 
-    /// An API server with one namespace, whose watches stay silent.
-    fn silent() -> (KubeApi, Asked) {
+    /// The answer to a request.
+    #[derive(Clone, Copy, Debug)]
+    enum Reply {
+        /// A list of one namespace.
+        List,
+        /// A watch without events.
+        Silence,
+        /// A watch that ends at once.
+        End,
+        /// A watch that reports an error with this code after that many seconds.
+        Error(u16, u64),
+        /// A status.
+        Status(u16),
+    }
+
+    fn status(code: u16) -> serde_json::Value {
+        json!({"kind": "Status", "status": "Failure", "message": "", "reason": "", "code": code})
+    }
+
+    impl Reply {
+        fn response(self) -> http::Response<UnsyncBoxBody<Bytes, std::io::Error>> {
+            let text =
+                |text: String| Full::from(text).map_err(|never: Infallible| match never {}).boxed_unsync();
+            let code = if let Self::Status(code) = self { code } else { 200 };
+            let body = match self {
+                Self::List => {
+                    let labels = json!({annotations::ENABLED: "true"});
+                    let metadata = json!({"name": "ns", "resourceVersion": "1", "labels": labels});
+                    let items = [json!({"metadata": metadata})];
+                    text(json!({"metadata": {"resourceVersion": "1"}, "items": items}).to_string())
+                }
+                Self::Silence => StreamBody::new(stream::pending()).boxed_unsync(),
+                Self::End => text(String::new()),
+                Self::Error(code, seconds) => {
+                    let line = json!({"type": "ERROR", "object": status(code)}).to_string() + "\n";
+                    StreamBody::new(stream::once(async move {
+                        tokio::time::sleep(Duration::from_secs(seconds)).await;
+                        Ok(Frame::data(Bytes::from(line)))
+                    }))
+                    .boxed_unsync()
+                }
+                Self::Status(_) => text(status(code).to_string()),
+            };
+            let mut response = http::Response::new(body);
+            *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
+            response
+        }
+    }
+
+    /// An API server that answers lists and watches by these scripts; the last answer repeats.
+    fn answering(lists: &[Reply], watches: &[Reply]) -> (KubeApi, Asked) {
         let asked = Asked::default();
         let log = Arc::clone(&asked);
+        let scripts = [lists.to_vec(), watches.to_vec()];
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let query = request.uri().query().unwrap_or_default().to_owned();
-            let body = if query.contains("watch=true") {
-                let nothing = stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
-                StreamBody::new(nothing).boxed_unsync()
-            } else {
-                let labels = json!({annotations::ENABLED: "true"});
-                let items = [json!({"metadata": {"name": "ns", "resourceVersion": "1", "labels": labels}})];
-                let list = json!({"metadata": {"resourceVersion": "1"}, "items": items});
-                Full::from(list.to_string()).map_err(|never: Infallible| match never {}).boxed_unsync()
-            };
-            log.lock().unwrap().push((Instant::now(), query));
-            std::future::ready(Ok::<_, Infallible>(http::Response::new(body)))
+            let mut log = log.lock().unwrap();
+            let is_watch = |query: &str| query.contains("watch=true");
+            let number = log.iter().filter(|(_, other)| is_watch(other) == is_watch(&query)).count();
+            let script = &scripts[usize::from(is_watch(&query))];
+            let reply = script[number.min(script.len() - 1)];
+            log.push((Instant::now(), query));
+            std::future::ready(Ok::<_, Infallible>(reply.response()))
         });
         let client = kube::Client::new(service, "default");
         (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
@@ -443,7 +489,15 @@ mod tests {
 
     /// Follows namespaces for that time. Returns the requests.
     async fn followed(shared: &Shared, panics: usize, time: Duration) -> Vec<(Instant, String)> {
-        let (api, asked) = silent();
+        followed_with(shared, panics, time, answering(&[Reply::List], &[Reply::Silence])).await
+    }
+
+    async fn followed_with(
+        shared: &Shared,
+        panics: usize,
+        time: Duration,
+        (api, asked): (KubeApi, Asked),
+    ) -> Vec<(Instant, String)> {
         let subject = Panicking(AtomicUsize::new(panics), shared.clone());
         let of = Listed {
             collection: "/api/v1/namespaces".to_owned(),
@@ -484,5 +538,83 @@ mod tests {
         }
         // After two silent watches in a row, the objects are listed again.
         assert_eq!((watches.len(), asked.len()), (5, 8), "{asked:?}");
+    }
+
+    /// The requests, as "list" or "watch" with their time in milliseconds.
+    async fn requests(lists: &[Reply], watches: &[Reply], seconds: u64) -> Vec<(&'static str, u128)> {
+        let (start, time) = (Instant::now(), Duration::from_secs(seconds));
+        let asked = followed_with(&shared(), 0, time, answering(lists, watches)).await;
+        let kind = |query: &str| if query.contains("watch=true") { "watch" } else { "list" };
+        asked.iter().map(|(at, query)| (kind(query), (*at - start).as_millis())).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn expired_watch_leads_to_a_list() {
+        for (reply, next) in [
+            (Reply::Status(410), "list"),
+            (Reply::Status(404), "list"),
+            (Reply::Status(500), "watch"),
+            (Reply::Error(410, 0), "list"),
+            (Reply::Error(500, 0), "list"),
+            (Reply::End, "watch"),
+        ] {
+            let asked = requests(&[Reply::List], &[reply, Reply::Silence], 5).await;
+            assert_eq!(asked[2], (next, 500), "{reply:?}: {asked:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn missing_kind_counts_as_listed() {
+        for (lists, is_listed, count) in [
+            (&[Reply::Status(404)][..], true, 2),
+            (&[Reply::Status(500)], false, 5),
+            (&[Reply::Status(500), Reply::List], true, 2),
+        ] {
+            let shared = shared();
+            let asked =
+                followed_with(&shared, 0, Duration::from_secs(11), answering(lists, &[Reply::Silence])).await;
+            let listed = asked.iter().filter(|(_, query)| !query.contains("watch=true")).count();
+            assert_eq!(listed, count, "{lists:?}: {asked:?}");
+            shared.sync_points_are_complete();
+            let synced = tokio::time::timeout(Duration::from_secs(1), shared.wait_for_sync()).await;
+            assert_eq!(synced.is_ok(), is_listed, "{lists:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_between_lists_grow_until_a_long_watch() {
+        let expired = |seconds| Reply::Error(410, seconds);
+        let watches = [expired(0), expired(0), expired(0), expired(30), expired(31), expired(0)];
+        let asked = requests(&[Reply::List], &watches, 80).await;
+        let lists: Vec<_> = asked.iter().filter(|(kind, _)| *kind == "list").map(|(_, at)| *at).collect();
+        let halves = lists.windows(2).map(|pair| (pair[1] - pair[0]) / 500);
+        let pauses: Vec<_> = halves.collect();
+        assert_eq!(pauses[..6], [1, 2, 4, 60 + 8, 62 + 1, 2], "in half seconds");
+        let failing = requests(&[Reply::Status(500)], &[Reply::Silence], 150).await;
+        let times: Vec<_> = failing.iter().map(|(_, at)| *at / 100).collect();
+        assert_eq!(times, [0, 5, 15, 35, 75, 155, 315, 615, 915, 1215], "in tenths of a second");
+    }
+
+    /// The API server ends each watch after a minute. By then it has sent a bookmark.
+    #[tokio::test(start_paused = true)]
+    async fn end_of_a_watch_shows_whether_it_lived() {
+        let whole = u64::try_from(WHOLE_WATCH.as_millis()).unwrap();
+        for (any, lasted, rests, silences) in [
+            (false, 0, true, 0),
+            (false, 999, true, 0),
+            (false, 1000, false, 0),
+            (true, 0, false, 0),
+            (false, whole - 1, false, 0),
+            (false, whole, false, 1),
+            (true, whole, false, 0),
+        ] {
+            let (version, pause) = (String::new(), RetryPause::default());
+            let mut position = Position { version, pause, silences: 0, begun: Instant::now(), any };
+            tokio::time::advance(Duration::from_millis(lasted)).await;
+            let ended = Instant::now();
+            position.answered().await;
+            assert_eq!(ended.elapsed() >= FIRST_PAUSE, rests, "{any} {lasted}");
+            assert_eq!(position.silences, silences, "{any} {lasted}");
+        }
     }
 }

@@ -152,3 +152,96 @@ async fn watch_namespaces<S: Subject + Sync>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, convert::Infallible, sync::Mutex, time::Duration};
+
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        cluster::WorkloadKey,
+        controller::{
+            index::{fixture::key, served::Served},
+            reconcile::fixture::{limited, on, set_source, state},
+        },
+        resolve::Health,
+        telemetry::{Metrics, Readiness},
+    };
+
+    /// The collections and selectors that are listed. Every kind is missing.
+    async fn listed(state: State) -> BTreeSet<String> {
+        let asked = Arc::new(Mutex::new(BTreeSet::new()));
+        let log = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let selector = query.split('&').find_map(|part| part.strip_prefix("labelSelector="));
+            log.lock().unwrap().insert(format!("{} {}", request.uri().path(), selector.unwrap_or_default()));
+            let body = json!({"kind": "Status", "message": "not found"}).to_string();
+            let mut response = http::Response::new(Body::from(body.into_bytes()));
+            *response.status_mut() = http::StatusCode::NOT_FOUND;
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let client = kube::Client::new(service, "ns");
+        let api = KubeApi::new(client, Arc::clone(&state.reader().kinds), Metrics::new());
+        let shared = Shared::new(state, Readiness::new().register("caches"));
+        let watching = tokio::spawn(watch_all(api, shared.clone()));
+        tokio::time::timeout(Duration::from_secs(5), shared.wait_for_sync()).await.unwrap();
+        // A watch of a namespace begins with the first object in it.
+        shared.change(|state, now| {
+            for namespace in ["ns", "later"] {
+                let web = WorkloadKey { namespace: namespace.into(), ..key("web") };
+                state.apply_workload(&web, Some(on(1, Health::Settled)), now);
+            }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        shared.change(|state, _| set_source(state, "a", limited("a", 2, &[("max-in-flight", "1")])));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!watching.is_finished());
+        watching.abort();
+        std::mem::take(&mut *asked.lock().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_kind_is_watched_by_its_label() {
+        let mut all = state(&[]);
+        all.config.secrets = true;
+        let some = state(&[]).serving(Served::default().only(["ns".to_owned()]));
+        let enabled = "confrev.dev%2Fenabled%3Dtrue";
+        let snapshots = "app.kubernetes.io%2Fmanaged-by%3Dconfrev%2Cconfrev.dev%2Fsource";
+        let labelled = "confrev.dev%2Fenabled+in+%28true%2Cbind%29";
+        let own = "%21confrev.dev%2Fsource";
+        let revision = "confrev.dev%2Frevision";
+        let everywhere = [
+            format!("/apis/apps/v1/deployments {enabled}"),
+            format!("/apis/apps/v1/statefulsets {enabled}"),
+            format!("/apis/apps/v1/daemonsets {enabled}"),
+            format!("/apis/argoproj.io/v1alpha1/rollouts {enabled}"),
+            format!("/apis/batch/v1/cronjobs {enabled}"),
+            format!("/apis/batch/v1/jobs {enabled}"),
+            format!("/apis/apps/v1/replicasets {revision}"),
+            format!("/apis/apps/v1/controllerrevisions {revision}"),
+            format!("/apis/batch/v1/jobs {revision}"),
+            "/api/v1/namespaces ".to_owned(),
+            "/apis/argoproj.io/v1alpha1/namespaces/ns/rollouts ".to_owned(),
+            format!("/api/v1/namespaces/ns/configmaps {own}"),
+        ];
+        let of_all = [
+            format!("/api/v1/configmaps {snapshots}"),
+            format!("/api/v1/configmaps {labelled}"),
+            format!("/api/v1/secrets {snapshots}"),
+            format!("/api/v1/secrets {labelled}"),
+            format!("/api/v1/namespaces/later/configmaps {own}"),
+            format!("/api/v1/namespaces/ns/secrets {own}"),
+            format!("/api/v1/namespaces/later/secrets {own}"),
+        ];
+        let of_some = [
+            format!("/api/v1/namespaces/ns/configmaps {snapshots}"),
+            format!("/api/v1/namespaces/ns/configmaps {labelled}"),
+        ];
+        assert_eq!(listed(all).await, everywhere.iter().chain(&of_all).cloned().collect());
+        assert_eq!(listed(some).await, everywhere.iter().chain(&of_some).cloned().collect());
+    }
+}

@@ -182,8 +182,10 @@ mod tests {
             ];
             assert_eq!(found.map(|text| text.as_deref().unwrap_or_default()), ["web", "ns", "u", "7"]);
             assert!(!format!("{object:?}").contains("1]"), "content is printed");
+            assert_eq!(object.resource_version(), Some("7"));
         }
     }
+
     #[test]
     fn metadata_holds_all_that_records_need() {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "2"});
@@ -197,5 +199,6 @@ mod tests {
         let object: PartialObject =
             serde_json::from_value(json!({"kind": "PartialObjectMetadata", "metadata": with})).unwrap();
         assert_eq!(object.metadata, serde_json::from_value(metadata).unwrap());
+        assert_eq!(object.resource_version(), Some("7"));
     }
 }

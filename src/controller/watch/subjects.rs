@@ -477,3 +477,191 @@ impl Subject for NamespacesSubject {
         known.into_iter().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        controller::{
+            index::fixture::{key, record, source, used},
+            reconcile::fixture::{at, limited, set_source, state},
+            watch::follow::take,
+        },
+        kinds::Kinds,
+        resolve::Record,
+    };
+    use kube::runtime::watcher::Event;
+
+    /// Objects that a watch reports, by name.
+    fn named(name: &str, mut object: Value) -> String {
+        for (field, value) in [("name", name), ("namespace", "ns"), ("uid", name), ("resourceVersion", "5")] {
+            object["metadata"][field] = json!(value);
+        }
+        object["metadata"]["creationTimestamp"] = json!("2026-01-02T03:04:05Z");
+        object.to_string()
+    }
+
+    fn list<S: Subject>(subject: &S, state: &mut State, texts: &[&String]) {
+        let listing = &mut None;
+        take(subject, state, Event::Init, listing, at(1));
+        for text in texts {
+            take(subject, state, Event::InitApply(S::Object::from_text(text)), listing, at(1));
+        }
+        take(subject, state, Event::InitDone, listing, at(1));
+    }
+
+    /// Each of two watches reports the objects a and b. Checks that one never affects what the other reported.
+    fn check<S: Subject>(what: &str, subjects: &[&S], state: &mut State, object: &Value) {
+        let [a, b] = ["a", "b"].map(|name| named(name, object.clone()));
+        let counts =
+            |state: &State| subjects.iter().map(|subject| subject.known(state).len()).collect::<Vec<_>>();
+        let with = |first: usize| {
+            std::iter::once(first).chain(subjects.iter().skip(1).map(|_| 2)).collect::<Vec<_>>()
+        };
+        for subject in subjects {
+            list(*subject, state, &[&a, &b]);
+        }
+        assert_eq!(counts(state), with(2), "{what}: both are listed");
+        list(subjects[0], state, &[&b]);
+        assert_eq!(counts(state), with(1), "{what}: a list lacks an object");
+        let apply = |state: &mut State, event| take(subjects[0], state, event, &mut None, at(2));
+        apply(state, Event::Apply(S::Object::from_text(&a)));
+        assert_eq!(counts(state), with(2), "{what}: it is created");
+        apply(state, Event::Delete(S::Object::from_text(&a)));
+        assert_eq!(counts(state), with(1), "{what}: it is deleted");
+        list(subjects[0], state, &[]);
+        assert_eq!(counts(state), with(0), "{what}: nothing is left");
+    }
+
+    fn template() -> Value {
+        let volume = json!({"name": "c", "configMap": {"name": "demo"}});
+        json!({"metadata": {}, "spec": {"containers": [], "volumes": [volume]}})
+    }
+
+    #[test]
+    fn lists_and_events_replace_what_a_watch_reported() {
+        let kind = |name: &str| Kinds::default().iter().position(|kind| kind.kind == name).unwrap();
+        let [deployments, sets] = ["Deployment", "StatefulSet"].map(|name| WorkloadsSubject(kind(name)));
+        let workload = json!({"metadata": {"labels": {(annotations::ENABLED): "true"}}, "spec": {"template": template()}});
+        check("workloads", &[&deployments, &sets], &mut state(&[]), &workload);
+        // References of a form that confrev cannot read.
+        let unreadable = json!({"metadata": {}, "spec": {"template": {"spec": {"volumes": "none"}}}});
+        check("unreadable workloads", &[&deployments, &sets], &mut state(&[]), &unreadable);
+
+        let kind = |name: &str| REVISION_KINDS.iter().position(|kind| kind.kind == name).unwrap();
+        let [sets, jobs] = ["ReplicaSet", "Job"].map(|name| RevisionsSubject(kind(name)));
+        let revision = json!({"metadata": {}, "spec": {"template": template()}});
+        check("revisions", &[&sets, &jobs], &mut state(&[]), &revision);
+        check("unreadable revisions", &[&sets, &jobs], &mut state(&[]), &unreadable);
+
+        let [configmaps, secrets] = [SourceKind::ConfigMap, SourceKind::Secret];
+        let digest = format!("sha256:{:064}", 7);
+        let stated = json!({"metadata": {"annotations": {
+            (annotations::SOURCE_NAME): "demo", (annotations::DIGEST): digest,
+        }}});
+        let empty = || State::new(std::sync::Arc::default(), state(&[]).config);
+        check(
+            "snapshots",
+            &[&SnapshotsSubject(configmaps), &SnapshotsSubject(secrets)],
+            &mut empty(),
+            &stated,
+        );
+        for mode in ["true", "bind"] {
+            let labelled = json!({"metadata": {"labels": {(annotations::ENABLED): mode}}});
+            let subjects = [&LabelledSubject(configmaps), &LabelledSubject(secrets)];
+            check(mode, &subjects, &mut state(&[]), &labelled);
+            let inside = |namespace: &str| InNamespace(LabelledSubject(configmaps), namespace.into());
+            check(mode, &[&inside("ns")], &mut state(&[]), &labelled);
+        }
+        check(
+            "namespaces",
+            &[&NamespacesSubject],
+            &mut state(&[]),
+            &json!({"metadata": {"labels": {(annotations::ENABLED): "true"}}}),
+        );
+        let windows = json!({"metadata": {"annotations": {(annotations::WINDOW): "Mon"}}});
+        check("settings of namespaces", &[&NamespacesSubject], &mut state(&[]), &windows);
+    }
+
+    /// Those of other namespaces and kinds have watches of their own.
+    #[test]
+    fn watch_of_a_namespace_knows_its_own_objects() {
+        let secret = Use { source: ObjectName::new(SourceKind::Secret, "a"), ..used("a", None) };
+        let web = record("web", &[used("a", None), used("b", None), secret]);
+        let elsewhere = WorkloadKey { namespace: "other".into(), ..key("web") };
+        let with_users = || {
+            let mut state = state(&[("web", &web)]);
+            state.index.apply_workload(
+                &elsewhere,
+                Some(Record { uid: "e".into(), ..web.clone() }),
+                &mut Vec::new(),
+            );
+            for name in ["a", "b"] {
+                state.index.set_read(&source(name), None, &mut Vec::new());
+            }
+            state
+        };
+        let of = |kind, namespace: &str| UsedSourcesSubject(kind, namespace.into());
+        let (configmaps, secrets) = (of(SourceKind::ConfigMap, "ns"), of(SourceKind::Secret, "ns"));
+        let plain = json!({"metadata": {}});
+        check("sources in use", &[&configmaps], &mut with_users(), &plain);
+        let mut state = with_users();
+        list(&configmaps, &mut state, &[&named("a", plain.clone())]);
+        let names = |subject: &UsedSourcesSubject, state: &State| subject.known(state).len();
+        let elsewhere = of(SourceKind::ConfigMap, "other");
+        assert_eq!([&configmaps, &secrets, &elsewhere].map(|subject| names(subject, &state)), [1, 0, 0]);
+        // Rollouts matter where a source has max-in-flight, used or not.
+        let limit = json!({"metadata": {"annotations": {(annotations::MAX_IN_FLIGHT): "1"}}});
+        check("limited sources", &[&configmaps], &mut with_users(), &limit);
+        let mut state = with_users();
+        set_source(&mut state, "a", limited("a", 2, &[("max-in-flight", "1")]));
+        let rollout = json!({"metadata": {}, "spec": {"workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+        check("rollouts", &[&ReferringSubject("ns".into())], &mut state, &rollout);
+        let bound = json!({"metadata": {"labels": {(annotations::ENABLED): "bind"}}});
+        let labelled = LabelledSubject(SourceKind::ConfigMap);
+        list(&labelled, &mut state, &[&named("a", bound)]);
+        assert!(!state.index.is_labelled(&source("a")), "a bound source gets no snapshots");
+        assert_eq!(InNamespace(labelled, "other".into()).known(&state).len(), 0);
+    }
+
+    #[test]
+    fn record_of_a_snapshot_has_all_owners() {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "demo", "uid": "d",
+            "controller": true, "blockOwnerDeletion": true});
+        let plain = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "w"});
+        let digest = format!("sha256:{:064}", 7);
+        let text = named(
+            "demo-7",
+            json!({"metadata": {
+                "annotations": {(annotations::SOURCE_NAME): "demo", (annotations::DIGEST): digest},
+                "ownerReferences": [owner, plain],
+            }}),
+        );
+        let found = snapshot_record(&PartialObject::from_text(&text).metadata).unwrap();
+        let theirs = Owner {
+            controller: true,
+            block_owner_deletion: true,
+            ..Owner::new("v1", "ConfigMap", "demo", "d")
+        };
+        let ours = Owner::new("apps/v1", "ReplicaSet", "web", "w");
+        assert_eq!(found.owners, [theirs, ours].into_iter().collect());
+        assert_eq!((found.uid, &*found.resource_version, &*found.source), ("demo-7".into(), "5", "demo"));
+    }
+
+    #[test]
+    fn empty_group_is_no_group() {
+        for (label, is_grouped) in [("g", true), ("", false)] {
+            let mut state = state(&[]);
+            for name in ["a", "b"] {
+                let object = json!({"metadata": {"labels": {(annotations::GROUP): label}}});
+                let text = named(name, object);
+                let object = PartialObject::from_text(&text);
+                take(&NamespacesSubject, &mut state, Event::Apply(object), &mut None, at(1));
+            }
+            let source = Name::new("a", source("demo").object);
+            assert_eq!(state.index.is_grouped(&source), is_grouped, "{label:?}");
+        }
+    }
+}
