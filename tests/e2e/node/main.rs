@@ -16,6 +16,7 @@ mod confrev_pods;
 mod disruptions;
 mod kinds;
 mod memory;
+mod network;
 mod printing;
 mod refresh;
 mod secrets;
