@@ -118,13 +118,13 @@ nodes:
 	CONFREV_IMAGE=$(abspath target/node) RUST_TEST_THREADS=6 \
 		$(CONTROLPLANE) nodes -- $(CARGO) test --locked --test $(SUITE) -- --include-ignored $(TESTS)
 
-# The builds of the suites are stored beside the control plane's binaries. TESTS=kubernetes, argo or helm runs one of
-# them. FOCUS selects tests: a regular expression for Kubernetes, a part of SUITE/TEST for Argo Rollouts.
+# The builds of the suites are stored beside the control plane's binaries. TESTS=kubernetes, argo, helm or kustomize runs one of
+# them. FOCUS selects tests: a regular expression for Kubernetes, parts of SUITE/TEST for Argo Rollouts.
 compatibility: export CONFREV_FOCUS = $(FOCUS)
 compatibility: ## Run the tests of Kubernetes and Argo Rollouts with and without confrev, on two real nodes (root; an hour)
 	@$(CONTROLPLANE) nodes --check
 	CONFREV_SUITES="$$($(CONTROLPLANE) suites-of-others)" && export CONFREV_SUITES && \
-		$(MAKE) --no-print-directory nodes SUITE=compatibility
+		$(MAKE) --no-print-directory nodes SUITE=compatibility TESTS="$(TESTS) --show-output"
 
 NODE_PACKAGES = busybox-static iproute2 ipset iptables libseccomp-dev mount nftables pkg-config util-linux
 node-packages: ## Install the Debian packages that real nodes need (root)

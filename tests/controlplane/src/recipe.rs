@@ -279,9 +279,22 @@ pub(crate) const COMPATIBILITY_MODULES: &[GoModule] = &[
                 name: "argo-e2e.test",
                 origin: Origin::Tests { package: "github.com/argoproj/argo-rollouts/test/e2e", tags: "e2e" },
             },
+            binary("e2e-step-plugin", "github.com/argoproj/argo-rollouts/test/cmd/step-plugin-e2e"),
             // The tests read manifests from it.
             Artifact { name: "argo-e2e", origin: Origin::Folder { module: ARGO, folder: "test/e2e" } },
         ],
+    },
+    GoModule {
+        // Not `kustomize`, as for helm. Of kustomize's modules, only its old one has examples.
+        name: "kustomize-examples",
+        go_mod: include_str!("../kustomize/go.mod"),
+        go_sum: include_str!("../kustomize/go.sum"),
+        linker_values: &[],
+        patch: None,
+        artifacts: &[Artifact {
+            name: "kustomize",
+            origin: Origin::Folder { module: "sigs.k8s.io/kustomize", folder: "examples" },
+        }],
     },
 ];
 

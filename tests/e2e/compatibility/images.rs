@@ -29,7 +29,6 @@ pub(crate) fn import(suites: &Path) {
                 "docker.io/library/nginx:1.7.9",
                 "docker.io/library/wordpress:4.8-apache",
                 "docker.io/monopole/hello:1",
-                "docker.io/osixia/openldap:1.1.11",
                 "docker.io/argoproj/rollouts-demo:blue",
                 "docker.io/argoproj/rollouts-demo:green",
                 "docker.io/argoproj/rollouts-demo:red",
@@ -48,6 +47,12 @@ pub(crate) fn import(suites: &Path) {
                 "registry.k8s.io/e2e-test-images/busybox:1.37.0-1",
             ],
             command: &["/bin/sh"],
+            ..Image::default()
+        });
+        // Its pods set arguments only.
+        nodes.import_image(Image {
+            names: &["docker.io/osixia/openldap:1.1.11"],
+            entrypoint: &["/bin/sh", "-c", "trap exit TERM; while true; do sleep 3600 & wait $!; done"],
             ..Image::default()
         });
         let pause = ["/bin/sleep", "infinity"];

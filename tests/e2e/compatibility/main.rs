@@ -11,8 +11,10 @@
 )]
 
 mod argo;
+mod argo_controller;
 mod helm;
 mod images;
 mod in_force;
 mod kubernetes;
+mod kustomize;
 mod results;
