@@ -199,7 +199,7 @@ impl World<'_> {
         let value = content.to_string();
         let is_bad = (SOUND..CONTENTS).contains(&content);
         let entries = [("v", &*value), ("bad", "yes")];
-        let file = File::entries("s", &entries[..1 + usize::from(is_bad)]);
+        let file = File::entries("s", &entries[..=usize::from(is_bad)]);
         let notes = [
             (annotations::WAVES, settings.waves),
             (annotations::BAKE, settings.bake),
@@ -331,12 +331,13 @@ impl World<'_> {
         let present = |workload: &usize| self.play.model.get(&self.file(*workload).key).is_some();
         let all: Vec<_> =
             (0..WORKLOADS.len()).filter(present).map(|workload| self.file(workload).key).collect();
+        let last = LAST.to_string();
         let is_done = || {
             let reads = |key: &Key| {
                 let live = self.play.model.get(key).unwrap();
                 let name = &live["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"];
                 let snapshot = self.play.model.get(&Key::configmap(&key.namespace, name.as_str().unwrap()));
-                snapshot.is_some_and(|of| is_snapshot(&of) && of["data"]["v"] == LAST.to_string())
+                snapshot.is_some_and(|of| is_snapshot(&of) && of["data"]["v"] == *last)
             };
             all.iter().all(reads)
         };
@@ -352,7 +353,7 @@ impl World<'_> {
             go_on();
         }
         for key in &all {
-            self.play.reads(key, "s", &LAST.to_string());
+            self.play.reads(key, "s", &last);
         }
         // The last wave bakes, and is analysed.
         (0..LAST_WAVE).for_each(|_| go_on());
