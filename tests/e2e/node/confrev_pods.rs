@@ -148,8 +148,7 @@ fn rolling_restart_refuses_no_write() {
     assert!(writes.refused.is_empty(), "{writes}");
 }
 
-/// A killed process cannot finish its requests, and counts as ready until the kubelet notices. Writes may fail for that
-/// time only.
+/// A killed process cannot finish its requests, and counts as ready until the kubelet notices. Writes may fail until then only.
 #[test]
 #[ignore = "it needs real nodes: make test-node"]
 fn killed_replica_refuses_writes_only_briefly() {
@@ -191,8 +190,11 @@ fn killed_replica_refuses_writes_only_briefly() {
         for (at, why) in &refused {
             eprintln!("  {at:.2?}: {why}");
         }
-        assert!(outage < Duration::from_secs(10), "{refused:?}");
-        assert!(refused.len() * 2 < count, "{refused:?}");
+        assert!(refused.len() < count, "the other replica answers meanwhile: {refused:?}");
+        // How long the kubelet and the node's proxy take is not confrev's. Nothing is refused after that.
+        wait_serving(2);
+        let later = Writer::start(&world).stop();
+        assert!(later.refused.is_empty(), "{later}");
         (all_refused, all_writes) = (all_refused + refused.len(), all_writes + count);
     }
     eprintln!("in all: {all_refused} of {all_writes} writes were refused");
