@@ -188,16 +188,18 @@ impl State {
 }
 
 /// The present contents of the sources that limit how far a change spreads, whose turn was checked for the workload; `None` if
-/// it uses no such source. One of them may change again before the write is admitted.
+/// it uses no such source. One of them may change again before the write is admitted. A source that is not known may have limits,
+/// and it is the workload's turn for none of its contents.
 fn turns(index: &Index, key: &WorkloadKey, record: &Record) -> Option<Vec<Digest>> {
-    let limited: Vec<_> = record
-        .uses
-        .iter()
-        .filter_map(|used| index.existing_source(&Name::new(Arc::clone(&key.namespace), used.source.clone())))
-        .filter(|known| known.spread.is_limited())
-        .map(|known| known.present.digests.current())
-        .collect();
-    (!limited.is_empty()).then_some(limited)
+    let (mut turns, mut has_limits) = (Vec::new(), false);
+    for used in &record.uses {
+        match index.existing_source(&Name::new(Arc::clone(&key.namespace), used.source.clone())) {
+            Some(known) if !known.spread.is_limited() => {}
+            Some(known) => turns.push(known.present.digests.current()),
+            None => has_limits = true,
+        }
+    }
+    (has_limits || !turns.is_empty()).then_some(turns)
 }
 
 #[cfg(test)]
@@ -205,8 +207,8 @@ mod tests {
     use super::*;
     use crate::{
         controller::{
-            index::fixture::{key, source},
-            reconcile::fixture::{at, brief, on, state},
+            index::fixture::{digest, key, source, used},
+            reconcile::fixture::{at, brief, limited, on, set_source, state},
         },
         resolve::Health,
     };
@@ -220,6 +222,29 @@ mod tests {
 
     fn roll(state: &mut State, second: i64) -> String {
         brief(&state.reconcile_roll(&key("web"), at(second)))
+    }
+
+    #[test]
+    fn roll_names_contents_whose_turn_was_checked() {
+        let record =
+            Record { uses: ["a", "b"].map(|name| used(name, Some(1))).into(), ..on(1, Health::Settled) };
+        let waves = [("waves", "1")];
+        for (a, b, expected) in [
+            (Some(limited("a", 2, &[])), Some(limited("b", 3, &[])), None),
+            (Some(limited("a", 2, &waves)), Some(limited("b", 3, &[])), Some(vec![digest(2)])),
+            (Some(limited("a", 2, &waves)), Some(limited("b", 3, &waves)), Some(vec![digest(2), digest(3)])),
+            (Some(limited("a", 2, &waves)), None, Some(vec![digest(2)])),
+            (Some(limited("a", 2, &[])), None, Some(vec![])),
+        ] {
+            let mut state = state(&[("web", &record)]);
+            for (name, known) in [("a", a), ("b", b)] {
+                match known {
+                    Some(known) => set_source(&mut state, name, known),
+                    None => state.index.set_source_unknown(&source(name)),
+                }
+            }
+            assert_eq!(turns(&state.index, &key("web"), &record), expected);
+        }
     }
 
     #[test]
