@@ -72,7 +72,6 @@ impl Resolver<'_> {
         is_applied: bool,
     ) -> Result<bool, Stop> {
         let is_roll = self.has_new_roll && self.is_meant(source);
-        // The controller has checked the turn, but the source may have changed since, as may the other sources of a set.
         let is_automatic = is_roll && self.asked == RollRequest::Nothing;
         // Only an apply moves a workload that does not track.
         if (is_roll && !is_automatic) || !self.policy.track {
@@ -84,12 +83,7 @@ impl Resolver<'_> {
         if is_present || (is_applied && !self.is_same_template()) {
             return Ok(false);
         }
-        let is_limited = if is_automatic {
-            present.is_limited() && !self.has_turn(present)
-        } else {
-            present.is_limited() || self.changes_window()
-        };
-        if !is_limited && self.set_wait(source)?.is_none() {
+        if !self.is_held_back(source, present, is_automatic)? {
             return Ok(false);
         }
         // If the snapshot is missing, only the present content remains.
@@ -112,6 +106,17 @@ impl Resolver<'_> {
         if (is_roll && !is_automatic) || !self.policy.track || !self.is_same_template() {
             return Ok(false);
         }
+        self.is_held_back(source, present, is_automatic)
+    }
+
+    /// Whether a limit, a window or a set keeps the workload from the present content of a source. `is_automatic`: the controller
+    /// has checked the turn and the window, but the source may have changed since, as may the other sources of a set.
+    fn is_held_back(
+        &mut self,
+        source: &ObjectName,
+        present: &Observed,
+        is_automatic: bool,
+    ) -> Result<bool, Stop> {
         let is_limited = if is_automatic {
             present.is_limited() && !self.has_turn(present)
         } else {

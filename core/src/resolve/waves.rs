@@ -1,7 +1,5 @@
 //! The waves of a change: how many of the workloads that use the source have moved at the end of each wave.
 
-use std::collections::BTreeSet;
-
 /// The most waves of one source.
 const MAX_WAVES: usize = 50;
 /// A hundred percent, in hundredths of a percent.
@@ -43,10 +41,7 @@ impl Waves {
     /// How many of `total` workloads may have moved in a wave, counted from 0; all of them after the last wave. Percentages
     /// are rounded down, but a wave has at least one workload, and is never smaller than the previous ones.
     pub fn limit(&self, wave: usize, total: usize) -> usize {
-        match &*self.of {
-            [only] => limit(only, wave, total),
-            several => ends(several, total).get(wave).copied().unwrap_or(total),
-        }
+        self.ends(total).get(wave).copied().unwrap_or(total)
     }
 
     /// Lets the waves of another source limit the change, too.
@@ -58,43 +53,40 @@ impl Waves {
         }
     }
 
-    /// The number of waves of `total` workloads, without the rest.
-    fn len(&self, total: usize) -> usize {
-        match &*self.of {
-            [only] => only.len(),
-            several => ends(several, total).len(),
+    /// How many of `total` workloads may have moved at the end of each wave, without the rest. No source lets more move before as
+    /// many as it names have proved the change, so each end of one of several is an end of all.
+    fn ends(&self, total: usize) -> Vec<usize> {
+        let mut ends: Vec<_> = self.of.iter().flat_map(|waves| ends(waves, total)).collect();
+        if self.of.len() > 1 {
+            ends.sort_unstable();
+            ends.dedup();
         }
+        ends
     }
 
     /// The number of waves of `total` workloads, with the rest; at least one.
     pub fn count(&self, total: usize) -> usize {
-        let len = self.len(total);
-        len + usize::from(self.limit(len.saturating_sub(1), total) < total)
+        let ends = self.ends(total);
+        ends.len() + usize::from(ends.last().is_none_or(|end| *end < total))
     }
 
     /// The first wave in which more than `moved` of `total` workloads may have moved; the rest if there is none.
     pub(super) fn first_beyond(&self, moved: usize, total: usize) -> usize {
-        let len = self.len(total);
-        (0..len).find(|wave| self.limit(*wave, total) > moved).unwrap_or(len)
+        let ends = self.ends(total);
+        ends.iter().position(|end| *end > moved).unwrap_or(ends.len())
     }
 }
 
-/// How many of `total` workloads may have moved at the end of each wave of several sources. No source lets more move before as
-/// many as it names have proved the change, so each end of one is an end of all.
-fn ends(of: &[Box<[Wave]>], total: usize) -> Vec<usize> {
-    let all = of.iter().flat_map(|waves| (0..waves.len()).map(|wave| limit(waves, wave, total)));
-    let ends: BTreeSet<_> = all.collect();
-    ends.into_iter().collect()
-}
-
-/// How many of `total` workloads may have moved in a wave of one source.
-fn limit(waves: &[Wave], wave: usize, total: usize) -> usize {
-    let Some(begun) = waves.get(..=wave) else { return total };
-    let until = begun.iter().map(|wave| match *wave {
-        Wave::Count(count) => count,
-        Wave::Share(share) => (total.saturating_mul(share) / WHOLE).max(1),
-    });
-    until.max().unwrap_or(total).min(total)
+/// How many of `total` workloads may have moved at the end of each wave of one source.
+fn ends(waves: &[Wave], total: usize) -> impl Iterator<Item = usize> {
+    waves.iter().scan(0, move |before, wave| {
+        let end = match *wave {
+            Wave::Count(count) => count,
+            Wave::Share(share) => (total.saturating_mul(share) / WHOLE).max(1),
+        };
+        *before = end.max(*before);
+        Some((*before).min(total))
+    })
 }
 
 /// Reads a count of at least one, or a percentage up to 100% with at most two digits after the point.
