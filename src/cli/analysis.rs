@@ -67,25 +67,17 @@ pub(super) async fn apply(
         let state = start(target, inventory, source, (namespace, present), &analysis).await?;
         return Ok((spread.analysed(|_| AnalysisRun { name: name.into(), state }), None));
     }
-    let run = match read(target, inventory, format!("namespaces/{namespace}/analysisruns/{name}")).await? {
-        Ok(run) => run,
-        Err(why) => {
-            let state = RunState::Unavailable(why.into());
-            let run = JudgingRun { namespace: namespace.to_owned(), name, phase: None, state };
-            return Ok((spread.analysed(|_| run.as_analysis()), Some(run)));
-        }
-    };
-    let phase = run.as_ref().and_then(|run| run["status"]["phase"].as_str());
+    let found = read(target, inventory, format!("namespaces/{namespace}/analysisruns/{name}")).await?;
+    let phase = found.as_ref().ok().and_then(Option::as_ref).and_then(|run| run["status"]["phase"].as_str());
     let phase = phase.filter(|phase| !phase.is_empty()).map(str::to_owned);
-    let state = run.as_ref().map_or(RunState::Unknown, |run| RunState::read(run, &present.uid));
+    let state = match &found {
+        Ok(Some(run)) => RunState::read(run, &present.uid),
+        Ok(None) => RunState::Unknown,
+        Err(why) => RunState::Unavailable(why.as_str().into()),
+    };
     let run = JudgingRun { namespace: namespace.to_owned(), name, phase, state };
-    Ok((spread.analysed(|_| run.as_analysis()), Some(run)))
-}
-
-impl JudgingRun {
-    fn as_analysis(&self) -> AnalysisRun {
-        AnalysisRun { name: self.name.as_str().into(), state: self.state.clone() }
-    }
+    let judging = AnalysisRun { name: run.name.as_str().into(), state: run.state.clone() };
+    Ok((spread.analysed(|_| judging), Some(run)))
 }
 
 /// The analysis of a change that moves in the future: it can begin.

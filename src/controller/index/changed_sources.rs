@@ -99,18 +99,21 @@ impl Index {
         &'i self,
         source: &'i Name,
     ) -> impl Iterator<Item = (Name, &'i SourceRecord)> + 'i {
-        self.groups.others(&source.namespace).filter_map(|namespace| {
-            let name = Name::new(Arc::clone(namespace), source.object.clone());
+        self.sibling_names(source).filter_map(|name| {
             let known = self.existing_source(&name)?;
             Some((name, known))
         })
     }
 
+    fn sibling_names<'i>(&'i self, source: &'i Name) -> impl Iterator<Item = Name> + 'i {
+        let others = self.groups.others(&source.namespace);
+        others.map(|namespace| Name::new(Arc::clone(namespace), source.object.clone()))
+    }
+
     /// Whether the source of this name in another namespace of the group may be the same change: workloads use it, and it is
     /// not read yet, as after a start. Until then, it is not known how far the change has spread.
     pub(crate) fn awaits_sibling(&self, source: &Name) -> bool {
-        self.groups.others(&source.namespace).any(|namespace| {
-            let name = Name::new(Arc::clone(namespace), source.object.clone());
+        self.sibling_names(source).any(|name| {
             matches!(self.source(&name), Some(KnownSource::Unknown))
                 && self.workloads_using(&name).next().is_some()
         })
