@@ -20,7 +20,7 @@ use crate::{
     ghost::Pins,
     manifest::stated,
     model::{Effect, Intent, Model, Refusal},
-    store::{Key, Kind, annotation, drop_empty_maps, is_snapshot, label},
+    store::{Key, Kind, annotation, drop_empty_maps, is_of_spec, is_snapshot, label, managed_fields},
 };
 
 /// How a writer derives the wanted object from the stored one.
@@ -78,15 +78,13 @@ impl Model {
 
     /// Records in `managedFields` when the spec was last written, in whole seconds, as the API server does after admission.
     fn record_write_of_spec(&self, object: &mut Value, old: Option<&Value>) {
-        let of_spec = |entry: &&Value| !entry["fieldsV1"]["f:spec"].is_null();
-        let entries = |of: &Value| of["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-        let before = old.filter(|old| old["spec"] == object["spec"]).map(entries).unwrap_or_default();
-        let entry = before.iter().find(of_spec).cloned().unwrap_or_else(|| {
+        let before = old.filter(|old| old["spec"] == object["spec"]).map(managed_fields).unwrap_or_default();
+        let entry = before.into_iter().find(is_of_spec).unwrap_or_else(|| {
             let time = self.cluster_time().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             json!({"manager": "any", "operation": "Update", "time": time, "fieldsV1": {"f:spec": {}}})
         });
-        let mut all = entries(object);
-        all.retain(|entry| !of_spec(&entry));
+        let mut all = managed_fields(object);
+        all.retain(|entry| !is_of_spec(entry));
         all.push(entry);
         object["metadata"]["managedFields"] = Value::Array(all);
     }

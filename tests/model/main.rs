@@ -22,6 +22,7 @@ mod promises;
 mod real;
 mod replica;
 mod rest;
+mod search;
 mod sequence;
 mod store;
 mod trial;

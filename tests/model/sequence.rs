@@ -1,16 +1,17 @@
 //! Random sequences, each followed by a rest and a check of every promise.
 
-use std::{fmt::Write as _, panic::AssertUnwindSafe, time::Instant};
-
-use proptest::{
-    prelude::*,
-    test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
+use std::{
+    fmt::Write as _,
+    sync::atomic::{AtomicUsize, Ordering},
 };
+
+use proptest::prelude::*;
 
 use crate::{
     api::Fault,
     event::{Edit, Event, How, event},
     model::Model,
+    search::Search,
 };
 
 /// The number of sequences in one run of the test.
@@ -18,9 +19,6 @@ const SEQUENCES: u32 = 2000;
 /// The seed of the test, unless one is configured: every run judges a change by the same sequences. Other seeds find other
 /// sequences; run some of them from time to time.
 const SEED: u64 = 451_232;
-/// The number of threads. Each runs its share from a seed of its own.
-const THREADS: u8 = 2;
-
 /// The maximal number of events of a sequence.
 pub(crate) const MOST_EVENTS: usize = 40;
 
@@ -55,12 +53,6 @@ pub(crate) fn run(events: &[Event]) -> Result<(), String> {
     broken(&model).map_err(|reason| format!("{reason} (after a repetition)"))
 }
 
-pub(crate) fn seed_bytes(seed: u64, thread: u8) -> [u8; 32] {
-    let mut bytes = [thread; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    bytes
-}
-
 /// A runtime for tokio's timers, although nothing here waits.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
@@ -68,46 +60,17 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn every_promise_holds_in_any_order_of_events() {
-    let seed = setting("CONFREV_MODEL_SEED").unwrap_or(SEED);
-    let cases = setting("CONFREV_MODEL_SEQUENCES").map_or(SEQUENCES, |count| u32::try_from(count).unwrap());
-    println!("CONFREV_MODEL_SEED={seed} CONFREV_MODEL_SEQUENCES={cases}");
-    let start = Instant::now();
-    let threads: Vec<_> = (0..THREADS)
-        .map(|thread| std::thread::spawn(move || run_many(seed, thread, cases.div_ceil(u32::from(THREADS)))))
-        .collect();
-    let outcomes: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    let mut count = 0;
-    for outcome in outcomes {
-        count += outcome.unwrap_or_else(|reason| {
-            panic!(
-                "{reason}To reproduce: CONFREV_MODEL_SEED={seed} CONFREV_MODEL_SEQUENCES={cases} cargo test --test model; \
-                 or put these events into `one_sequence`, and run that with CONFREV_MODEL_TRACE=1."
-            )
-        });
-    }
-    println!("{cases} sequences, {count} events, {:.1} s", start.elapsed().as_secs_f64());
-}
-
-/// Runs the share of one thread. Returns the number of events, or the shortest sequence found that breaks a promise.
-fn run_many(seed: u64, thread: u8, cases: u32) -> Result<usize, String> {
-    let runtime = runtime();
-    let _guard = runtime.enter();
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 3_000, ..Config::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes(seed, thread));
-    let count = std::cell::Cell::new(0);
-    let outcome = TestRunner::new_with_rng(config, rng).run(
-        &prop::collection::vec(event(), 0..MOST_EVENTS),
+    let count = AtomicUsize::new(0);
+    let search = Search { seed: SEED, sequences: SEQUENCES, shrinks: 3_000, place: "one_sequence" };
+    search.run(
+        || prop::collection::vec(event(), 0..MOST_EVENTS),
         |events| {
-            count.set(count.get() + events.len());
-            let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(&events)));
-            outcome.unwrap_or_else(|_| Err("a panic".to_owned())).map_err(TestCaseError::fail)
+            count.fetch_add(events.len(), Ordering::Relaxed);
+            run(events)
         },
+        |reason, events| tell(reason, events),
     );
-    match outcome {
-        Ok(()) => Ok(count.get()),
-        Err(TestError::Fail(reason, events)) => Err(tell(&reason.to_string(), &events)),
-        Err(TestError::Abort(reason)) => Err(reason.to_string()),
-    }
+    println!("{} events", count.into_inner());
 }
 
 pub(crate) fn tell(reason: &str, events: &[Event]) -> String {

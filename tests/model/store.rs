@@ -294,6 +294,16 @@ pub(crate) fn owns_enabled(object: &Value) -> bool {
     managers.into_iter().any(|manager| path.iter().try_fold(manager, |at, field| at.get(field)).is_some())
 }
 
+/// What the API server records about the writers of an object.
+pub(crate) fn managed_fields(object: &Value) -> Vec<Value> {
+    object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default()
+}
+
+/// Whether a record of a writer is about the spec.
+pub(crate) fn is_of_spec(entry: &Value) -> bool {
+    !entry["fieldsV1"]["f:spec"].is_null()
+}
+
 /// Sets a label or annotation (`field`), or removes it.
 pub(crate) fn set_meta(object: &mut Value, field: &str, key: &str, value: Option<&str>) {
     let map = &mut object["metadata"][field];

@@ -14,7 +14,7 @@ use crate::{
         source_key, workload_key,
     },
     model::{Effect, Intent, Model, Refusal},
-    store::{Key, Kind, annotation, is_snapshot, label, owners, set_meta},
+    store::{Key, Kind, annotation, is_of_spec, is_snapshot, label, managed_fields, owners, set_meta},
 };
 
 /// The intent of a user's write.
@@ -361,17 +361,15 @@ fn owns_label() -> Value {
 pub(crate) fn own_label(mut object: Value, live: Option<&Value>) -> Value {
     let (new, old) =
         (label(&object, annotations::ENABLED), live.and_then(|live| label(live, annotations::ENABLED)));
-    let of_spec = |entry: &&Value| !entry["fieldsV1"]["f:spec"].is_null();
-    let fields = |of: &Value| of["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let of_label = if new.is_none() {
         Vec::new()
     } else if new != old {
         vec![owns_label()[0].clone()]
     } else {
         let known = if object["metadata"]["managedFields"].is_null() { live } else { Some(&object) };
-        known.map(fields).unwrap_or_default().into_iter().filter(|entry| !of_spec(&entry)).collect()
+        known.map(managed_fields).unwrap_or_default().into_iter().filter(|entry| !is_of_spec(entry)).collect()
     };
-    let written = live.map(fields).unwrap_or_default().into_iter().filter(|entry| of_spec(&entry));
+    let written = live.map(managed_fields).unwrap_or_default().into_iter().filter(is_of_spec);
     let all: Vec<_> = of_label.into_iter().chain(written).collect();
     let metadata = object["metadata"].as_object_mut().unwrap();
     if all.is_empty() {

@@ -1,13 +1,8 @@
 //! Random sequences of changes in waves: contents that fail, analyses, the decisions of persons and faults of calls, in two
 //! namespaces that may form a group. After each step, no more workloads have moved than the wave allows.
 
-use std::{panic::AssertUnwindSafe, time::Instant};
-
 use confrev::{annotations, resolve::ALL_WAVES};
-use proptest::{
-    prelude::*,
-    test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
-};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::{
@@ -18,7 +13,8 @@ use crate::{
     },
     model::Model,
     replica::Class,
-    sequence::{runtime, seed_bytes, setting},
+    search::Search,
+    sequence::runtime,
     store::{Key, Kind, annotation, is_snapshot, set_meta},
     trial::{CallFault, Trial},
 };
@@ -27,8 +23,6 @@ use crate::{
 const SEQUENCES: u32 = 60;
 /// The seed of the test, unless one is configured.
 const SEED: u64 = 862_907;
-/// The number of threads. Each runs its share from a seed of its own.
-const THREADS: u8 = 2;
 /// The maximal number of steps of a sequence.
 const MOST_STEPS: usize = 14;
 /// The maximal number of faults of a sequence, and the number of calls among which they are.
@@ -382,37 +376,15 @@ fn run(steps: &[Step], faults: &[(usize, CallFault)]) -> Result<(), String> {
 
 #[test]
 fn waves_hold_in_any_order_of_events() {
-    let seed = setting("CONFREV_MODEL_SEED").unwrap_or(SEED);
-    let cases = setting("CONFREV_MODEL_SEQUENCES").map_or(SEQUENCES, |count| u32::try_from(count).unwrap());
-    println!("CONFREV_MODEL_SEED={seed} CONFREV_MODEL_SEQUENCES={cases}");
-    let start = Instant::now();
-    let threads: Vec<_> = (0..THREADS)
-        .map(|thread| std::thread::spawn(move || run_many(seed, thread, cases.div_ceil(u32::from(THREADS)))))
-        .collect();
-    for outcome in threads.into_iter().map(|thread| thread.join().unwrap()) {
-        outcome.unwrap_or_else(|reason| panic!("{reason}"));
-    }
-    println!("{cases} sequences of waves, {:.1} s", start.elapsed().as_secs_f64());
-}
-
-/// Runs the share of one thread. Returns the shortest sequence found that breaks a promise.
-fn run_many(seed: u64, thread: u8, cases: u32) -> Result<(), String> {
-    let runtime = runtime();
-    let _guard = runtime.enter();
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes(seed, thread));
-    let outcome = TestRunner::new_with_rng(config, rng).run(&sequences(), |(steps, faults)| {
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| run(&steps, &faults)));
-        outcome.unwrap_or_else(|_| Err("a panic".to_owned())).map_err(TestCaseError::fail)
-    });
-    match outcome {
-        Ok(()) => Ok(()),
-        Err(TestError::Fail(reason, (steps, faults))) => {
+    let search = Search { seed: SEED, sequences: SEQUENCES, shrinks: 60, place: "one_sequence_of_waves" };
+    search.run(
+        sequences,
+        |(steps, faults)| run(steps, faults),
+        |reason, (steps, faults)| {
             let steps: Vec<_> = steps.iter().map(|step| format!("        Step::{step:?},\n")).collect();
-            Err(format!("a promise is broken: {reason}\n{}    with {faults:?}\n", steps.concat()))
-        }
-        Err(TestError::Abort(reason)) => Err(reason.to_string()),
-    }
+            format!("a promise is broken: {reason}\n{}    with {faults:?}\n", steps.concat())
+        },
+    );
 }
 
 /// Sequences that once broke a promise.

@@ -58,7 +58,8 @@ impl Play<'_> {
         self.check_spread();
         let spread = self.spread.borrow();
         let content = &spread.objects[source]["data"];
-        let members = spread.members(&source.namespace, &source.name, content);
+        let sources = spread.sources(&source.namespace, &source.name, content);
+        let members = spread.members(&sources, &source.name);
         let in_turn = members.iter().filter(|member| {
             let of = spread.objects.get(&Key::configmap(&member.key.namespace, &member.snapshot));
             of.is_some_and(|of| of["data"] == *content)
@@ -123,7 +124,7 @@ impl Spread {
         if noted(annotations::ABORTED).any(|aborted| aborted == to) {
             return Err(format!("{key} moved to {to}, which is aborted"));
         }
-        let members = self.members(&key.namespace, source, &of["data"]);
+        let members = self.members(&sources, source);
         let moved: Vec<_> = members.iter().filter(|member| member.snapshot == to).collect();
         let mut moves: Vec<_> = moved.iter().filter_map(|member| self.position(member.key, to)).collect();
         moves.sort_unstable();
@@ -167,9 +168,8 @@ impl Spread {
         all.map(|(_, of)| &**of).collect()
     }
 
-    /// The workloads that use these sources.
-    fn members(&self, namespace: &str, source: &str, content: &Value) -> Vec<Member<'_>> {
-        let sources = self.sources(namespace, source, content);
+    /// The workloads that use these sources, which have one name.
+    fn members(&self, sources: &[&Value], name: &str) -> Vec<Member<'_>> {
         let namespaces: Vec<_> = sources.iter().map(|of| &of["metadata"]["namespace"]).collect();
         let users = self.objects.iter().filter(|(key, object)| {
             key.kind.is_workload()
@@ -179,7 +179,7 @@ impl Spread {
         users
             .filter_map(|(key, workload)| {
                 let stated = stated_of(SourceKind::ConfigMap, key.kind.template(workload));
-                let (_, snapshot) = stated.into_iter().find(|(of, _)| of == source)?;
+                let (_, snapshot) = stated.into_iter().find(|(of, _)| of == name)?;
                 Some(Member { key, workload, snapshot })
             })
             .collect()

@@ -29,7 +29,8 @@ use self::{
 use crate::{
     event::{Event, How},
     manifest::{Manifest, PRESENT, WORKLOADS, content, workload_key},
-    sequence::{MOST_EVENTS, seed, seed_bytes, setting, tell},
+    search::seed_bytes,
+    sequence::{MOST_EVENTS, seed, setting, tell},
 };
 
 /// The number of sequences of one run.
