@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use confrev_controlplane::{ControlPlane, wait_for};
+use confrev_test_support::any_kind::crd;
 use serde_json::{Value, json};
 
 /// The label that the tests put on all objects has this value. The controller that other tests share ignores such objects.
@@ -23,8 +24,8 @@ const LIMIT: Duration = Duration::from_mins(2);
 pub(crate) struct Controller(Child);
 
 impl Controller {
-    /// Creates the CustomResourceDefinitions of what routes traffic, and the configuration with the tests' plugin. Then starts a
-    /// controller, which reads both once.
+    /// Creates the CustomResourceDefinitions of meshes and load balancers, and the configuration with the tests' plugin. Then starts
+    /// a controller, which reads both once.
     pub(crate) fn start(suites: &Path) -> Self {
         let (cluster, sources) = (ControlPlane::shared(), suites.join("argo-e2e"));
         let apply = ["apply", "--server-side", "--force-conflicts", "--filename"];
@@ -94,22 +95,8 @@ fn definitions() -> impl Iterator<Item = Value> {
         ("split.smi-spec.io", "v1alpha1", "TrafficSplit", "trafficsplits", "Namespaced"),
     ];
     kinds.into_iter().map(|(group, version, kind, plural, scope)| {
-        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.{group}")},
-            "spec": {
-                "group": group,
-                "names": {"kind": kind, "plural": plural},
-                "scope": scope,
-                "versions": [{
-                    "name": version,
-                    "served": true,
-                    "storage": true,
-                    "schema": {"openAPIV3Schema": schema},
-                }],
-            },
-        })
+        let mut definition = crd(group, version, plural, kind);
+        definition["spec"]["scope"] = json!(scope);
+        definition
     })
 }

@@ -41,4 +41,4 @@ mod user_rights;
 mod wave_requests;
 mod webhook_requests;
 
-use confrev_test_support::{any_kind, manifests, world};
+use confrev_test_support::{any_kind, gates, manifests, rolls, world};

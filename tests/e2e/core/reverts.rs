@@ -1,48 +1,17 @@
 //! `on-failure: revert`: workloads go back from content that one of them failed with.
 
-use std::{
-    collections::BTreeSet,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeSet, slice::from_ref, time::Duration};
 
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::json;
 
 use crate::any_kind::Load;
 use crate::commands::Commands as _;
+use crate::gates::with_open_gates;
 use crate::manifests;
+use crate::rolls::moved_to;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
-
-/// Lets pods start, except those that read `bad`.
-fn open_gates(world: &World) {
-    for pod in world.cluster.list("pods", world.name(), "") {
-        if pod["spec"]["schedulingGates"].is_null() || world.pod_reads(&pod, "demo") == "bad" {
-            continue;
-        }
-        let path = format!("/api/v1/namespaces/{}/pods/{}", world.name(), name_of(&pod));
-        let change = json!({"spec": {"schedulingGates": null}});
-        // The pod may be deleted meanwhile.
-        let _ = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
-    }
-}
-
-/// Sets a flag, however the test ends.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The names of the workloads whose templates have this content.
-fn on(world: &World, loads: &[Load], wanted: &str) -> BTreeSet<String> {
-    let on = loads.iter().filter(|load| load.resolves_to(world, "demo", wanted).is_ok());
-    on.map(|load| load.name.clone()).collect()
-}
 
 /// A workload that gives up a rollout after some seconds.
 fn impatient(kind: &'static str) -> Load {
@@ -122,77 +91,75 @@ fn refused_at(world: &World, content: &str) -> Option<String> {
 /// All workloads move at once. The first failure takes them all back, to the ReplicaSets that they had.
 #[test]
 fn failure_takes_moved_workloads_back() {
-    let stopped = AtomicBool::new(false);
     let _confrev = running();
     let world = World::new("reverts");
-    thread::scope(|scope| {
-        let _stop = Stop(&stopped);
-        scope.spawn(|| {
-            while !stopped.load(Ordering::Relaxed) {
-                open_gates(&world);
-                thread::sleep(Duration::from_millis(100));
+    with_open_gates(
+        from_ref(&world),
+        |world, pod| world.pod_reads(pod, "demo"),
+        || {
+            world.set_config("demo", "good");
+            world.kubectl(&["annotate", "configmap/demo", "confrev.dev/on-failure=revert"]).ok();
+            let [deployment, stateful_set, daemon_set, rollout, cron_job] =
+                ["deployments", "statefulsets", "daemonsets", "rollouts", "cronjobs"].map(impatient);
+            let (blue_green, template) = (blue_green(&world), by_reference(&world));
+            let loads = [deployment, stateful_set, daemon_set, rollout, blue_green, template, cron_job];
+            let (cron_job, with_pods) = loads.split_last().expect("workloads");
+            let all = manifests::list(&loads.each_ref().map(|load| load.manifest.clone()));
+            world.apply(&all).ok();
+            for load in with_pods {
+                load.wait_reads(&world, "demo", &["good"]);
             }
-        });
-        world.set_config("demo", "good");
-        world.kubectl(&["annotate", "configmap/demo", "confrev.dev/on-failure=revert"]).ok();
-        let [deployment, stateful_set, daemon_set, rollout, cron_job] =
-            ["deployments", "statefulsets", "daemonsets", "rollouts", "cronjobs"].map(impatient);
-        let (blue_green, template) = (blue_green(&world), by_reference(&world));
-        let loads = [deployment, stateful_set, daemon_set, rollout, blue_green, template, cron_job];
-        let (cron_job, with_pods) = loads.split_last().expect("workloads");
-        let all = manifests::list(&loads.each_ref().map(|load| load.manifest.clone()));
-        world.apply(&all).ok();
-        for load in with_pods {
-            load.wait_reads(&world, "demo", &["good"]);
-        }
-        cron_job.wait_resolved(&world, "demo", "good");
-        let template = |load: &Load| {
-            let mut template = load.live(&world).pointer(load.template).cloned().expect("a template");
-            // The controller of Rollouts adds it, sooner or later.
-            let container = template["spec"]["containers"][0].as_object_mut().expect("a container");
-            container.remove("resources");
-            template
-        };
-        let before = loads.each_ref().map(template);
-        let sets = loads.each_ref().map(|load| active(&world, load));
-        let is_back = || {
-            expect(&loads.each_ref().map(template), &before)?;
-            expect(&loads.each_ref().map(|load| active(&world, load)), &sets)
-        };
+            cron_job.wait_resolved(&world, "demo", "good");
+            let template = |load: &Load| {
+                let mut template = load.live(&world).pointer(load.template).cloned().expect("a template");
+                // The controller of Rollouts adds it, sooner or later.
+                let container = template["spec"]["containers"][0].as_object_mut().expect("a container");
+                container.remove("resources");
+                template
+            };
+            let before = loads.each_ref().map(template);
+            let sets = loads.each_ref().map(|load| active(&world, load));
+            let is_back = || {
+                expect(&loads.each_ref().map(template), &before)?;
+                expect(&loads.each_ref().map(|load| active(&world, load)), &sets)
+            };
 
-        world.set_config("demo", "bad");
-        wait_for("all workloads to move", LIMIT, || expect(&on(&world, &loads, "bad").len(), &loads.len()));
-        wait_for("all workloads to go back", 2 * LIMIT, is_back);
-        for load in with_pods {
-            load.wait_reads(&world, "demo", &["good"]);
-        }
-        let first = refused_at(&world, "bad").expect("a mark");
-        next_job_reads(&world, cron_job, "good");
-        world.apply(&all).ok();
-        holds_for("the refusal, after a sync", Duration::from_secs(4), is_back);
-        let bad = world.snapshot_name("demo", "bad");
-        let history = world.confrev_json(&["history", "demo"]);
-        let reason = text(&history[0]["refused"]);
-        assert!(history[0]["snapshot"] == *bad && reason.contains("failed: "), "{history}");
-        let status = world.confrev(&["status", "deployment"]).ok();
-        assert!(status.contains("was refused"), "{status}");
-        let events = world.cluster.list("events", world.name(), "");
-        let of = |reason: &str| events.iter().filter(|event| event["reason"] == reason).count();
-        assert!(of("ContentRefused") >= 1 && of("Reverted") >= loads.len(), "{events:#?}");
+            world.set_config("demo", "bad");
+            wait_for("all workloads to move", LIMIT, || {
+                expect(&moved_to(&world, &loads, "bad").len(), &loads.len())
+            });
+            wait_for("all workloads to go back", 2 * LIMIT, is_back);
+            for load in with_pods {
+                load.wait_reads(&world, "demo", &["good"]);
+            }
+            let first = refused_at(&world, "bad").expect("a mark");
+            next_job_reads(&world, cron_job, "good");
+            world.apply(&all).ok();
+            holds_for("the refusal, after a sync", Duration::from_secs(4), is_back);
+            let bad = world.snapshot_name("demo", "bad");
+            let history = world.confrev_json(&["history", "demo"]);
+            let reason = text(&history[0]["refused"]);
+            assert!(history[0]["snapshot"] == *bad && reason.contains("failed: "), "{history}");
+            let status = world.confrev(&["status", "deployment"]).ok();
+            assert!(status.contains("was refused"), "{status}");
+            let events = world.cluster.list("events", world.name(), "");
+            let of = |reason: &str| events.iter().filter(|event| event["reason"] == reason).count();
+            assert!(of("ContentRefused") >= 1 && of("Reverted") >= loads.len(), "{events:#?}");
 
-        world.confrev(&["waves", "retry", "demo"]).ok();
-        wait_for("another failure", 3 * LIMIT, || match refused_at(&world, "bad") {
-            Some(again) if again != first => Ok(()),
-            other => Err(format!("{other:?}")),
-        });
-        wait_for("all workloads to go back again", 2 * LIMIT, is_back);
+            world.confrev(&["waves", "retry", "demo"]).ok();
+            wait_for("another failure", 3 * LIMIT, || match refused_at(&world, "bad") {
+                Some(again) if again != first => Ok(()),
+                other => Err(format!("{other:?}")),
+            });
+            wait_for("all workloads to go back again", 2 * LIMIT, is_back);
 
-        world.set_config("demo", "better");
-        for load in with_pods {
-            load.wait_reads(&world, "demo", &["better"]);
-        }
-        cron_job.wait_resolved(&world, "demo", "better");
-    });
+            world.set_config("demo", "better");
+            for load in with_pods {
+                load.wait_reads(&world, "demo", &["better"]);
+            }
+            cron_job.wait_resolved(&world, "demo", "better");
+        },
+    );
 }
 
 /// The first Rollout pauses in its canary, and a person aborts it.
@@ -214,12 +181,12 @@ fn aborted_rollout_refuses_content() {
     world.wait_at_rest();
     world.set_config("demo", "B");
     let first = wait_for("the first Rollout to move", LIMIT, || {
-        on(&world, &loads, "B").pop_first().ok_or("no Rollout has moved")
+        moved_to(&world, &loads, "B").pop_first().ok_or("no Rollout has moved")
     });
     let moved = loads.iter().find(|load| load.name == first).expect("one of the Rollouts");
     moved.wait_reads(&world, "demo", &["A", "B"]);
     world.argo(&["abort", &first]).ok();
-    wait_for("the Rollout to go back", LIMIT, || expect(&on(&world, &loads, "A").len(), &2));
+    wait_for("the Rollout to go back", LIMIT, || expect(&moved_to(&world, &loads, "A").len(), &2));
     moved.wait_reads(&world, "demo", &["A", "A"]);
     let reason = text(&world.confrev_json(&["history", "demo"])[0]["refused"]);
     assert_eq!(reason, format!("Rollout/{first} failed: aborted or degraded"));
@@ -227,5 +194,5 @@ fn aborted_rollout_refuses_content() {
     assert!(shown.contains("refused"), "{shown}");
     let set = |load: &Load| active(&world, load).len();
     wait_for("one ReplicaSet each", LIMIT, || expect(&loads.each_ref().map(set), &[1, 1]));
-    holds_for("the refusal", Duration::from_secs(4), || expect(&on(&world, &loads, "A").len(), &2));
+    holds_for("the refusal", Duration::from_secs(4), || expect(&moved_to(&world, &loads, "A").len(), &2));
 }

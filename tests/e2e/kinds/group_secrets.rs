@@ -2,14 +2,13 @@
 //! the snapshot.
 
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
 use crate::any_kind::Load;
+use crate::gates::with_open_gates;
 use crate::shared::running;
 use crate::world::{LIMIT, SNAPSHOTS, World, expect, name_of, text};
 
@@ -29,28 +28,6 @@ fn web() -> Load {
 fn password(world: &World, pod: &Value) -> String {
     let config = world.cluster.pod_config(pod);
     config.map_or_else(|problem| problem, |config| config.env["app/PASSWORD"].clone())
-}
-
-/// Lets pods start, except those that read `bad`.
-fn open_gates(world: &World) {
-    for pod in world.cluster.list("pods", world.name(), "") {
-        if pod["spec"]["schedulingGates"].is_null() || password(world, &pod) == "bad" {
-            continue;
-        }
-        let path = format!("/api/v1/namespaces/{}/pods/{}", world.name(), name_of(&pod));
-        let change = json!({"spec": {"schedulingGates": null}});
-        // The pod may be deleted meanwhile.
-        let _ = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
-    }
-}
-
-/// Sets a flag, however the test ends.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn write(world: &World, value: &str, bake: &str) {
@@ -102,23 +79,11 @@ fn annotations(worlds: &[World; 2], key: &str) -> [String; 2] {
 
 #[test]
 fn secret_of_group_moves_and_returns_together() {
-    let stopped = AtomicBool::new(false);
     let _confrev = running();
-    let first = World::new("group-secrets");
-    let group = first.name().to_owned();
-    let label = format!("confrev.dev/group={group}");
-    first.cluster.kubectl(&["label", "namespace", &group, &label]).run().ok();
-    let worlds = [first, World::labelled("group-secrets", &[("confrev.dev/group", &group)])];
+    let worlds: [World; 2] = World::group("group-secrets", 2).try_into().ok().expect("two");
     let [one, two] = &worlds;
     let load = web();
-    thread::scope(|scope| {
-        let _stop = Stop(&stopped);
-        scope.spawn(|| {
-            while !stopped.load(Ordering::Relaxed) {
-                worlds.iter().for_each(open_gates);
-                thread::sleep(Duration::from_millis(100));
-            }
-        });
+    with_open_gates(&worlds, password, || {
         for world in &worlds {
             write(world, "good", "0s");
             load.apply(world).ok();

@@ -26,4 +26,4 @@ mod shared;
 mod waves;
 mod workload_ref;
 
-use confrev_test_support::{any_kind, chart_setup, manifests, world};
+use confrev_test_support::{any_kind, chart_setup, gates, manifests, rolls, world};

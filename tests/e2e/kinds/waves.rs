@@ -1,20 +1,17 @@
 //! Waves: a change reaches few workloads, proves healthy, then reaches the rest.
 
-use std::{
-    collections::BTreeSet,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeSet, slice::from_ref, time::Duration};
 
 use confrev_controlplane::{holds_for, wait_for};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::json;
 
 use crate::any_kind::Load;
+use crate::gates::with_open_gates;
 use crate::manifests;
+use crate::rolls::{check_waves, moved_to, roll_time};
 use crate::shared::running;
-use crate::world::{LIMIT, World, expect, name_of, text};
+use crate::world::{LIMIT, World, expect, text};
 
 /// How long the moved workloads must stay healthy.
 const BAKE: SignedDuration = SignedDuration::from_secs(4);
@@ -28,34 +25,6 @@ fn gated(number: usize) -> Load {
     }
     load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
     load
-}
-
-/// Lets pods start, except those that read `bad`.
-fn open_gates(world: &World) {
-    for pod in world.cluster.list("pods", world.name(), "") {
-        if pod["spec"]["schedulingGates"].is_null() || world.pod_reads(&pod, "demo") == "bad" {
-            continue;
-        }
-        let path = format!("/api/v1/namespaces/{}/pods/{}", world.name(), name_of(&pod));
-        let change = json!({"spec": {"schedulingGates": null}});
-        // The pod may be deleted meanwhile.
-        let _ = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
-    }
-}
-
-/// Sets a flag, however the test ends.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The names of the workloads whose templates have this content.
-fn on(world: &World, loads: &[Load], wanted: &str) -> BTreeSet<String> {
-    let on = loads.iter().filter(|load| load.resolves_to(world, "demo", wanted).is_ok());
-    on.map(|load| load.name.clone()).collect()
 }
 
 /// Six workloads on `good`, of a source with waves.
@@ -74,64 +43,52 @@ fn six_in_waves(world: &World) -> Vec<Load> {
 
 /// Waits until all workloads have moved, and checks by the times of their rolls that no wave began early.
 fn moves_in_waves(world: &World, loads: &[Load], wanted: &str) {
-    wait_for("all workloads to move", 4 * LIMIT, || expect(&on(world, loads, wanted).len(), &6));
-    let time = |load: &Load| {
-        let roll = text(&load.live(world)["metadata"]["annotations"]["confrev.dev/roll"]);
-        roll.strip_prefix("auto-").and_then(|time| time.parse::<Timestamp>().ok()).expect("a time")
-    };
-    let mut times: Vec<_> = loads.iter().map(time).collect();
-    times.sort();
-    for (end, next) in [(0, 1), (2, 3)] {
-        let between = times[next].duration_since(times[end]);
-        assert!(between >= BAKE, "from {end} to {next}: {between:?} of {times:?}");
-    }
+    wait_for("all workloads to move", 4 * LIMIT, || expect(&moved_to(world, loads, wanted).len(), &6));
+    let time = |load: &Load| roll_time(&load.live(world)).expect("the controller moved it");
+    check_waves(loads.iter().map(time).collect(), &[1, 3], BAKE).unwrap();
 }
 
 /// The first workload fails with a bad content: no other one moves. The correction goes through all waves.
 #[test]
 fn failed_wave_holds_the_rest_until_corrected() {
-    let stopped = AtomicBool::new(false);
     let _confrev = running();
     let world = World::new("waves");
-    thread::scope(|scope| {
-        let _stop = Stop(&stopped);
-        scope.spawn(|| {
-            while !stopped.load(Ordering::Relaxed) {
-                open_gates(&world);
-                thread::sleep(Duration::from_millis(100));
+    with_open_gates(
+        from_ref(&world),
+        |world, pod| world.pod_reads(pod, "demo"),
+        || {
+            let loads = six_in_waves(&world);
+            world.set_config("demo", "better");
+            moves_in_waves(&world, &loads, "better");
+
+            world.set_config("demo", "bad");
+            let first = wait_for("the first workload to move", LIMIT, || {
+                moved_to(&world, &loads, "bad").pop_first().ok_or("no workload has moved")
+            });
+            let failing = loads.iter().find(|load| load.name == first).expect("one of the workloads");
+            if failing.kind().name == "Deployment" {
+                failing.patch(&world, &json!({"spec": {"progressDeadlineSeconds": 1}}));
+            } else {
+                failing.annotate(&world, "progress-deadline", Some("1s"));
             }
-        });
-        let loads = six_in_waves(&world);
-        world.set_config("demo", "better");
-        moves_in_waves(&world, &loads, "better");
+            let events = || world.cluster.list("events", world.name(), "");
+            let held = || events().into_iter().find(|event| event["reason"] == "RollHeld");
+            let event = wait_for("an Event on the ConfigMap", LIMIT, || held().ok_or("no Event"));
+            assert!(text(&event["message"]).contains(&first), "{event}");
+            let alone = || expect(&moved_to(&world, &loads, "bad"), &BTreeSet::from([first.clone()]));
+            holds_for("the hold", Duration::from_secs(6), alone);
+            // A sync of all workloads moves none of them.
+            let all: Vec<_> = loads.iter().map(|load| load.manifest.clone()).collect();
+            world.apply(&manifests::list(&all)).ok();
+            holds_for("the hold after a sync", Duration::from_secs(3), alone);
 
-        world.set_config("demo", "bad");
-        let first = wait_for("the first workload to move", LIMIT, || {
-            on(&world, &loads, "bad").pop_first().ok_or("no workload has moved")
-        });
-        let failing = loads.iter().find(|load| load.name == first).expect("one of the workloads");
-        if failing.kind().name == "Deployment" {
-            failing.patch(&world, &json!({"spec": {"progressDeadlineSeconds": 1}}));
-        } else {
-            failing.annotate(&world, "progress-deadline", Some("1s"));
-        }
-        let events = || world.cluster.list("events", world.name(), "");
-        let held = || events().into_iter().find(|event| event["reason"] == "RollHeld");
-        let event = wait_for("an Event on the ConfigMap", LIMIT, || held().ok_or("no Event"));
-        assert!(text(&event["message"]).contains(&first), "{event}");
-        let alone = || expect(&on(&world, &loads, "bad"), &BTreeSet::from([first.clone()]));
-        holds_for("the hold", Duration::from_secs(6), alone);
-        // A sync of all workloads moves none of them.
-        let all: Vec<_> = loads.iter().map(|load| load.manifest.clone()).collect();
-        world.apply(&manifests::list(&all)).ok();
-        holds_for("the hold after a sync", Duration::from_secs(3), alone);
-
-        if failing.kind().name != "Deployment" {
-            failing.annotate(&world, "progress-deadline", None);
-        }
-        world.set_config("demo", "best");
-        moves_in_waves(&world, &loads, "best");
-    });
+            if failing.kind().name != "Deployment" {
+                failing.annotate(&world, "progress-deadline", None);
+            }
+            world.set_config("demo", "best");
+            moves_in_waves(&world, &loads, "best");
+        },
+    );
 }
 
 /// The API server refuses settings that could not be followed, whether a workload uses the source or not.

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use confrev::snapshot::SourceKind;
+use confrev_test_support::rolls::{check_waves, roll_time};
 use http::Method;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
@@ -119,7 +120,7 @@ impl Waves {
         used: &mut BTreeMap<String, Vec<String>>,
     ) -> Result<(), String> {
         let wanted = self.source.snapshot(&self.sound);
-        let mut rolls = Vec::new();
+        let mut times = Vec::new();
         for workload in &self.workloads {
             let object = live
                 .get(&(workload.kind.name(), workload.name.clone()))
@@ -129,7 +130,7 @@ impl Waves {
                 return Err(format!("rolls: {} is at {at:?}, not {wanted}", workload.reference()));
             }
             used.entry(wanted.clone()).or_default().push(text(&object["metadata"]["uid"]));
-            rolls.push(text(&object["metadata"]["annotations"]["confrev.dev/roll"]));
+            times.push(roll_time(object));
         }
         let moved = self.revisions(revisions, used)?;
         if self.number == 0 {
@@ -148,7 +149,9 @@ impl Waves {
                 Err("rolls: the failed content is not refused".to_owned())
             };
         }
-        check_times(&rolls)
+        let times: Option<Vec<_>> = times.into_iter().collect();
+        let times = times.ok_or("rolls: a user moved a workload")?;
+        check_waves(times, &ENDS, BAKE).map_err(|early| format!("rolls: {early}"))
     }
 
     /// The workloads that ever had each snapshot. No workload has two revisions with one.
@@ -180,23 +183,4 @@ impl Waves {
         }
         Ok(moved)
     }
-}
-
-/// Each wave began after the bake time of the previous one, by the times of the rolls.
-fn check_times(rolls: &[String]) -> Result<(), String> {
-    let time = |roll: &String| {
-        let time = roll.strip_prefix("auto-").and_then(|time| time.parse::<Timestamp>().ok());
-        time.ok_or_else(|| format!("rolls: {roll:?} is no time of a move by the controller"))
-    };
-    let mut times = rolls.iter().map(time).collect::<Result<Vec<_>, _>>()?;
-    times.sort();
-    for end in ENDS {
-        let between = times[end].duration_since(times[end - 1]);
-        if between < BAKE {
-            return Err(format!(
-                "rolls: a wave began {between:?} after {end} workloads had moved: {times:?}"
-            ));
-        }
-    }
-    Ok(())
 }

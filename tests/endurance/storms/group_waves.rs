@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use confrev::resolve::Observed;
+use confrev::resolve::{Observed, auto_roll_time};
 use confrev::snapshot::{DIGITS, SourceKind, snapshot_name};
 use confrev_controlplane::{Program, holds_for, wait_for};
 use jiff::{SignedDuration, Timestamp};
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::any_kind::Load;
 use crate::restart::restarted;
+use crate::rolls::{check_waves, roll_time};
 use crate::shared::{held_workloads, running};
 use crate::world::{World, expect, snapshot_of, text};
 
@@ -65,16 +66,8 @@ impl Fleet {
     /// All workloads are at rest with the content `good`. Every other one has a pod.
     fn new() -> Self {
         let (namespaces, count) = (size("CONFREV_WAVES_NAMESPACES", 6), size("CONFREV_WAVES_WORKLOADS", 60));
-        let first = World::new("group");
-        let group = first.name().to_owned();
-        first
-            .cluster
-            .kubectl(&["label", "namespace", &group, &format!("confrev.dev/group={group}")])
-            .run()
-            .ok();
-        let labels = [("confrev.dev/group", group.as_str())];
-        let others = (1..namespaces).map(|_| World::labelled("group", &labels));
-        let worlds: Vec<_> = std::iter::once(first).chain(others).collect();
+        let worlds = World::group("group", namespaces);
+        let group = worlds[0].name().to_owned();
         // A minute for what normally takes seconds, and time for the control plane's own controllers.
         let limit = Duration::from_secs(120 + u64::try_from(count / 2).expect("it is small"));
         let fleet = Self { worlds, selector: format!("test/group={group}"), count, limit };
@@ -187,16 +180,8 @@ impl Fleet {
 
     /// Each wave began only after the bake time of the previous one, by the times of the rolls.
     fn check_waves(&self) {
-        let time = |deployment: &Value| {
-            let roll = text(&deployment["metadata"]["annotations"]["confrev.dev/roll"]);
-            roll.strip_prefix("auto-").and_then(|time| time.parse::<Timestamp>().ok()).expect("a time")
-        };
-        let mut times: Vec<_> = self.deployments().iter().map(time).collect();
-        times.sort();
-        for end in self.ends() {
-            let between = times[end].duration_since(times[end - 1]);
-            assert!(between >= BAKE, "{between:?} after {end} workloads: {times:?}");
-        }
+        let time = |deployment: &Value| roll_time(deployment).expect("the controller moved it");
+        check_waves(self.deployments().iter().map(time).collect(), &self.ends(), BAKE).unwrap();
     }
 
     /// The uids of the ReplicaSets with the good content.
@@ -240,7 +225,7 @@ impl Seen {
         let sources: Value = serde_json::from_str(sources).unwrap_or_default();
         let last = Last {
             snapshot: text(&sources["configmaps"]["demo"]),
-            rolled: roll.strip_prefix("auto-").and_then(|time| time.parse().ok()),
+            rolled: auto_roll_time(roll),
             is_settled: count(generation) == count(observed)
                 && [updated, available].into_iter().all(|of| count(of) == count(replicas)),
         };

@@ -19,4 +19,4 @@ mod restart;
 mod shared;
 mod soak;
 
-use confrev_test_support::{any_kind, manifests, world};
+use confrev_test_support::{any_kind, manifests, rolls, world};

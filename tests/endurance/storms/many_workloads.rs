@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::manifests::{Kind, Workload};
+use crate::rolls::roll_time;
 use crate::shared::ROLL_RATE;
 use crate::shared::running;
-use crate::world::{World, expect, snapshot_of, text};
+use crate::world::{World, expect, snapshot_of};
 
 const WORKLOADS: usize = 500;
 const THREADS: usize = 8;
@@ -69,8 +70,7 @@ fn rolls_500_workloads_once_within_the_rate() {
     let mut rolls: Vec<Timestamp> = Vec::new();
     for workload in &all {
         assert_eq!(snapshot_of(&workload["spec"]["template"], "demo").as_ref(), Some(&new));
-        let roll = text(&workload["metadata"]["annotations"]["confrev.dev/roll"]);
-        rolls.push(roll.strip_prefix("auto-").expect("confrev's own").parse().expect("a time"));
+        rolls.push(roll_time(workload).expect("confrev's own"));
     }
     rolls.sort();
     assert_eq!(rolls.len(), WORKLOADS);

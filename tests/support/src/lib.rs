@@ -11,12 +11,14 @@
 
 pub mod any_kind;
 pub mod chart_setup;
+pub mod gates;
 pub mod helm;
 pub mod manifest_setup;
 pub mod manifests;
 pub mod mounted_secret;
 pub mod page_commands;
 pub mod page_reader;
+pub mod rolls;
 pub mod shared;
 pub mod trace_collector;
 pub mod webhook_receiver;

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::{ControlPlane, Namespace, Output, holds_for, wait_for};
+use confrev_core::annotations;
 use serde_json::{Value, json};
 
 use crate::manifests::{Kind, Workload, config_map};
@@ -42,6 +43,16 @@ impl World {
     pub fn labelled(prefix: &str, labels: &[(&str, &str)]) -> Self {
         let cluster = ControlPlane::shared();
         Self { cluster, namespace: cluster.namespace_labelled(prefix, labels) }
+    }
+
+    /// The namespaces of a group. The group has the name of the first one.
+    pub fn group(prefix: &str, count: usize) -> Vec<Self> {
+        let first = Self::new(prefix);
+        let group = first.name().to_owned();
+        let label = format!("{}={group}", annotations::GROUP);
+        first.cluster.kubectl(&["label", "namespace", &group, &label]).run().ok();
+        let others = (1..count).map(|_| Self::labelled(prefix, &[(annotations::GROUP, &group)]));
+        std::iter::once(first).chain(others).collect()
     }
 
     /// The name of the namespace.

@@ -12,11 +12,8 @@ use crate::world::{LIMIT, World, expect, text};
 
 /// Two namespaces of a group, in the order of their names. The group has the name of one of them.
 pub(super) fn group(prefix: &str) -> ([World; 2], String) {
-    let first = World::new(prefix);
-    let name = first.name().to_owned();
-    let label = format!("confrev.dev/group={name}");
-    first.cluster.kubectl(&["label", "namespace", &name, &label]).run().ok();
-    let mut worlds = [first, World::labelled(prefix, &[("confrev.dev/group", &name)])];
+    let mut worlds: [World; 2] = World::group(prefix, 2).try_into().ok().expect("two");
+    let name = worlds[0].name().to_owned();
     worlds.sort_by(|a, b| a.name().cmp(b.name()));
     (worlds, name)
 }
