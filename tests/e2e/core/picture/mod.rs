@@ -47,6 +47,7 @@ fn work(world: &World) {
     for i in 0..3 {
         world.set_config(&format!("demo-{i}"), "0");
     }
+    world.kubectl(&["annotate", "configmap/demo-0", "confrev.dev/waves=1", "confrev.dev/bake=8s"]).ok();
     for load in &loads {
         world.apply(&load.manifest()).ok();
     }
@@ -57,7 +58,7 @@ fn work(world: &World) {
         if passed > WATCHED {
             break;
         }
-        // Changes come in two waves.
+        // Changes come in two periods.
         if passed.as_secs() % 50 < 30 {
             world.set_config(&format!("demo-{}", turn % 3), &turn.to_string());
         }

@@ -89,7 +89,7 @@ impl Picture {
         let height = panels.iter().map(|panel| panel.place[1] + panel.place[3]).fold(0.0, f64::max) * ROW;
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\">\n\
-             <title>The dashboard, while ConfigMaps of nine workloads change in two waves</title>\n<style>\n\
+             <title>The dashboard, while ConfigMaps of nine workloads change in two periods</title>\n<style>\n\
              text {{ font: 12px system-ui, 'DejaVu Sans', sans-serif; fill: #c7d0d9 }}\n\
              .t {{ font-weight: 600 }} .s {{ font-size: 10px; fill: #8e9ba8 }} .v {{ font-size: 26px; fill: #7eb26d }}\n\
              polyline {{ fill: none; stroke-width: 1.5 }}\n</style>\n\
