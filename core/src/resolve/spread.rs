@@ -571,6 +571,21 @@ mod tests {
         }
     }
 
+    /// A limit holds only those for which it leaves no place.
+    #[test]
+    fn reason_is_given_when_no_workload_may_move() {
+        let reason = |first: Standing| {
+            let members = [first, waits(1), waits(2)];
+            let members = ["a", "b", "c"].iter().zip(members).map(|(key, of)| member(key, of, false));
+            Spread::of(&limited(1), Verdict::default(), at(9), members).reason()
+        };
+        assert_eq!(reason(waits(0)), None);
+        assert_eq!(reason(moved(Health::Settled, 1)), None);
+        assert_eq!(reason(moved(Health::Progressing, 1)), Some(Wait::Full));
+        let proof = Proof { workload: "a", rolled_back: false };
+        assert_eq!(reason(moved(Health::Failed, 1)), Some(Wait::Bad(proof)));
+    }
+
     #[test]
     fn waits_for_workloads_with_open_outcome() {
         let (full, failed, back) = (

@@ -247,13 +247,29 @@ mod tests {
         }
     }
 
-    /// In a group, each of these settings of one source makes the change stricter.
+    /// In a group, each setting of one source makes the change stricter, in either order.
     #[test]
-    fn strictest_policy_keeps_the_analysis() {
-        let analysed = SpreadPolicy { analysis: Analysis::parse("sound"), ..SpreadPolicy::default() };
-        let plain = SpreadPolicy::default();
-        assert!(!plain.has_settings_of(&analysed));
-        assert_eq!(plain.strictest(&analysed).analysis, analysed.analysis);
-        assert_eq!(analysed.strictest(&plain).analysis, analysed.analysis);
+    fn strictest_policy_has_each_setting_of_both() {
+        let policy = |key: &'static str, value: &'static str| {
+            SpreadPolicy::read(move |wanted| match wanted {
+                annotations::WAVES => Some("1"),
+                _ => (wanted == key).then_some(value),
+            })
+        };
+        let plain = policy("", "");
+        assert!(plain.has_settings_of(&plain.clone()));
+        for (key, value) in [
+            (annotations::ANALYSIS, "sound"),
+            (annotations::BAKE, "5m"),
+            (annotations::MAX_IN_FLIGHT, "1"),
+            (annotations::ON_FAILURE, "revert"),
+            (annotations::ON_FAILURE, "never"),
+        ] {
+            let strict = policy(key, value);
+            assert!(!plain.has_settings_of(&strict) && !strict.has_settings_of(&plain), "{key}");
+            for strictest in [plain.strictest(&strict), strict.strictest(&plain), strict.strictest(&strict)] {
+                assert!(strictest.has_settings_of(&strict), "{key}: {strictest:?}");
+            }
+        }
     }
 }

@@ -153,7 +153,7 @@ impl Resolver<'_> {
         let time = |workload: &Workload<'_>| workload.annotation(annotations::ROLL).and_then(auto_roll_time);
         // An undo of a Deployment may restore an older value.
         let turn = time(&self.request.new)
-            .filter(|turn| self.has_other_roll && time(old).is_none_or(|last| last < *turn));
+            .filter(|turn| self.has_other_roll && time(old).is_none_or(|last| last <= *turn));
         for (source, digest) in self.now_seen.iter().filter(|(source, _)| !self.returned.contains(source)) {
             let is_recorded = || {
                 let present = self.facts.object(source).flatten();

@@ -3,9 +3,10 @@
 use confrev::{
     annotations,
     compact::CompactMap,
-    resolve::{Health, Present, Record, Use, Workload, is_pending},
-    snapshot::{ObjectName, SourceKind},
+    resolve::{Health, Observed, Present, Record, Standing, Use, Workload, WorkloadView, is_pending},
+    snapshot::{Digest, ObjectName, SourceKind},
 };
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
@@ -217,5 +218,69 @@ fn live_source_is_pending_until_seen() {
         };
         let present = Present { live: mode, ..Present::from(content) };
         assert_eq!(record.is_pending_for(&change(plain), &present), pending, "{what}");
+    }
+}
+
+/// The state of a workload towards the content of a source: for each change of its record, what it waits for or has done.
+#[test]
+fn standing_follows_record_and_present_content() {
+    let mut world = world("blue");
+    let stored = world.create(&deployment(&["demo"]));
+    let of_content = |world: &World| world.observe(&configmap("demo")).unwrap();
+    let blue = of_content(&world);
+    world.set("demo", json!({"color": "green"}));
+    let green = of_content(&world);
+    let second = Timestamp::from_second;
+    let state = |of: &str, source: &str, content: &Observed, change: &dyn Fn(&mut Record)| {
+        let mut record = record("Deployment", &stored, &world);
+        record.moved = CompactMap::from_iter([(configmap("demo"), second(5).unwrap())]);
+        change(&mut record);
+        let view = WorkloadView {
+            kind: &kind(of),
+            path: [NAMESPACE, "web"],
+            namespace_order: None,
+            health: Health::Settled,
+            source: &configmap(source),
+            content: content.digests(),
+        };
+        match record.standing(&view, |used| used.snapshot.as_deref() != Some(BLUE)) {
+            Standing::Apart => "apart",
+            Standing::Unaffected => "unaffected",
+            Standing::Waits(_) => "waits",
+            Standing::Moved(moved) if moved.rolled_back => "rolled back",
+            Standing::Moved(moved) if moved.written_since => "moved, written since",
+            Standing::Moved(_) => "moved",
+        }
+    };
+    let named = |used: &mut Use, name: &str| used.snapshot = Some(name.into());
+    let keys_only = |record: &mut Record| {
+        named(&mut record.uses[0], "demo-other");
+        record.uses[0].whole = false;
+    };
+    let pinned = |record: &mut Record| {
+        keys_only(record);
+        record.pinned = CompactMap::from_iter([(configmap("demo"), Digest::of_bytes("keys"))]);
+    };
+    let written = |at: i64| move |record: &mut Record| record.pace.written = second(at).ok();
+    let cases: [(&str, &str, &str, &Observed, &dyn Fn(&mut Record)); 13] = [
+        ("waits", "Deployment", "demo", &green, &|_| ()),
+        ("apart", "Deployment", "demo", &green, &|record| record.track = false),
+        ("apart", "Job", "demo", &green, &|_| ()),
+        ("apart", "Deployment", "another", &green, &|_| ()),
+        ("apart", "Deployment", "demo", &green, &|record| record.uses[0].excluded = true),
+        ("moved", "Deployment", "demo", &blue, &|_| ()),
+        ("moved", "Deployment", "demo", &blue, &written(4)),
+        ("moved", "Deployment", "demo", &blue, &written(5)),
+        ("moved, written since", "Deployment", "demo", &blue, &written(6)),
+        ("rolled back", "Deployment", "demo", &blue, &|record| named(&mut record.uses[0], "demo-other")),
+        ("unaffected", "Deployment", "demo", &blue, &keys_only),
+        ("rolled back", "Deployment", "demo", &blue, &pinned),
+        ("apart", "Deployment", "demo", &blue, &|record| {
+            keys_only(record);
+            record.track = false;
+        }),
+    ];
+    for (number, (expected, of, source, content, change)) in cases.into_iter().enumerate() {
+        assert_eq!(state(of, source, content, change), expected, "case {number}");
     }
 }

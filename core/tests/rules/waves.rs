@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use confrev::{
     annotations,
-    resolve::{Health, Member, RollOrder, Spread, SpreadPolicy, Standing, Verdict},
+    resolve::{Health, Member, RollOrder, Spread, SpreadPolicy, Standing, Verdict, auto_roll_value},
     snapshot::Digest,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    story::{BLUE, GREEN, poke, undo},
+    story::{BLUE, GREEN, poke, poked, undo},
     world::{World, annotate, annotation, configmap, deployment, volume},
 };
 
@@ -66,6 +66,15 @@ fn roll_by_controller_records_its_time() {
     assert_eq!(moved(&poke(&mut world, &second, 9)), at);
     set(&mut world, "red", "1");
     assert_eq!(moved(&poke(&mut world, &second, 7)), json!({"configmaps": {"demo": "1970-01-01T00:00:07Z"}}));
+    // A roll in the same millisecond, to other content.
+    let mut soon = poked(&second, 5);
+    let at_once = auto_roll_value(
+        Timestamp::from_second(5).unwrap(),
+        Some(&[world.observe(&configmap("demo")).unwrap().digest()]),
+    );
+    annotate(&mut soon, annotations::ROLL, &at_once);
+    let soon = world.update(&soon, &second);
+    assert_eq!((volume(&soon, 0) == GREEN, moved(&soon)), (false, at));
     let mut asked = second.clone();
     annotate(&mut asked, annotations::ROLL, "now");
     assert_eq!(moved(&world.update(&asked, &second)), Value::Null, "a user moves it");

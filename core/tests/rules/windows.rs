@@ -1,6 +1,6 @@
 //! Windows: when automatic rolls happen, across days, time zones and changes of the clock.
 
-use confrev::resolve::{Closed, WindowOf, Windows};
+use confrev::resolve::{Closed, WindowOf, Windows, invalid_window};
 use jiff::Timestamp;
 
 use confrev::annotations;
@@ -271,4 +271,14 @@ fn change_of_window_rolls_nothing_itself() {
         let deployed = world.update(&new, &stored);
         assert_eq!(volume(&deployed, 0), if of_apply { GREEN } else { BLUE }, "by an apply: {of_apply}");
     }
+}
+
+#[test]
+fn refusal_of_window_names_annotation_and_text() {
+    for window in ["", "Mon", "09:00-17:00 Nowhere/City", "Mon-Fri 25:00-26:00"] {
+        let why = invalid_window(window).unwrap_or_else(|| panic!("{window:?} is allowed"));
+        let begin = format!("annotation {}: {window:?} is not allowed, use ", annotations::WINDOW);
+        assert!(why.starts_with(&begin), "{why}");
+    }
+    assert_eq!(invalid_window("Mon-Fri 09:00-17:00 Europe/Berlin"), None);
 }
