@@ -284,3 +284,17 @@ fn standing_follows_record_and_present_content() {
         assert_eq!(state(of, source, content, change), expected, "case {number}");
     }
 }
+
+/// Without its annotation, a rollout may take as long as a Deployment's may by default.
+#[test]
+fn record_has_deadline_of_rollouts_in_seconds() {
+    for (text, seconds) in [(None, 600), (Some("90s"), 90), (Some("1h30m"), 5_400)] {
+        let mut world = world("blue");
+        let mut object = deployment(&["demo"]);
+        if let Some(text) = text {
+            annotate(&mut object, annotations::PROGRESS_DEADLINE, text);
+        }
+        let stored = world.create(&object);
+        assert_eq!(record("Deployment", &stored, &world).pace.deadline_seconds, seconds, "{text:?}");
+    }
+}

@@ -152,6 +152,10 @@ fn malformed_setting_is_refused_with_allowed_values() {
         (annotations::MISSING, "fail", "\"warn\", \"deny\" or \"allow\""),
         (annotations::MIN_INTERVAL, "10", "a duration"),
         (annotations::EXCLUDE, "a b", "names of ConfigMaps"),
+        (annotations::ORDER, "first", "a whole number"),
+        (annotations::PROGRESS_DEADLINE, "0s", "a duration"),
+        (annotations::PROGRESS_DEADLINE, "soon", "a duration"),
+        (annotations::ON_UNDO, "true", "\"hold\""),
     ] {
         let mut object = deployment(&["demo"]);
         annotate(&mut object, key, value);
