@@ -221,6 +221,9 @@ fn live_source_is_pending_until_seen() {
     }
 }
 
+/// What is expected of a workload's kind, of a source with this content, after this change of the record.
+type StandingCase<'a> = (&'a str, &'a str, &'a str, &'a Observed, &'a dyn Fn(&mut Record));
+
 /// The state of a workload towards the content of a source: for each change of its record, what it waits for or has done.
 #[test]
 fn standing_follows_record_and_present_content() {
@@ -262,7 +265,7 @@ fn standing_follows_record_and_present_content() {
         record.pinned = CompactMap::from_iter([(configmap("demo"), Digest::of_bytes("keys"))]);
     };
     let written = |at: i64| move |record: &mut Record| record.pace.written = second(at).ok();
-    let cases: [(&str, &str, &str, &Observed, &dyn Fn(&mut Record)); 13] = [
+    let cases: [StandingCase<'_>; 13] = [
         ("waits", "Deployment", "demo", &green, &|_| ()),
         ("apart", "Deployment", "demo", &green, &|record| record.track = false),
         ("apart", "Job", "demo", &green, &|_| ()),
