@@ -13,8 +13,8 @@ use crate::stats::quantile;
 const RENEWAL: f64 = 3.0;
 /// The interval of the checks of the CA's Secret and of both webhook configurations, in seconds.
 const LOOK: f64 = 60.0;
-/// The duration of a watch, in seconds.
-const WATCH: f64 = 290.0;
+/// The duration of a watch, in seconds: each ends after a minute, so that a dead one is noticed.
+const WATCH: f64 = 60.0;
 /// The number of objects in one page of a list.
 const PAGE: f64 = 100.0;
 /// The watches without any workload: of 6 kinds of workloads, of 3 kinds of revisions, of snapshots, of labelled

@@ -16,9 +16,12 @@ const REST: Duration = Duration::from_secs(2);
 /// The interval of the readiness checks: the measured time is a fraction of a second.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// One start: the seconds until confrev was ready, its memory in MB (peak, and at rest), and its requests until then.
+/// One start: the seconds until confrev was ready, the processor seconds of confrev and of the API server until then, its
+/// memory in MB (peak, and at rest), and its requests until rest.
 struct Start {
     seconds: f64,
+    cpu: f64,
+    server_cpu: f64,
     most: f64,
     now: f64,
     asked: Requests,
@@ -28,6 +31,7 @@ struct Start {
 fn restarted(env: &mut Environment) -> Start {
     let before = env.asked();
     env.confrev.stop();
+    let server_cpu = env.api_server_cpu();
     let start = Instant::now();
     env.confrev.launch(&[]);
     while !env.confrev.is_ready() {
@@ -35,9 +39,11 @@ fn restarted(env: &mut Environment) -> Start {
         std::thread::sleep(LOOK);
     }
     let seconds = start.elapsed().as_secs_f64();
+    let cpu = process::cpu(env.confrev.pid()).as_secs_f64();
+    let server_cpu = env.api_server_cpu() - server_cpu;
     env.wait_at_rest(REST);
     let (most, now) = process::memory(env.confrev.pid());
-    Start { seconds, most, now, asked: env.asked_since(before, requests::is_counted) }
+    Start { seconds, cpu, server_cpu, most, now, asked: env.asked_since(before, requests::is_counted) }
 }
 
 /// The medians of several starts.
@@ -46,6 +52,8 @@ fn starts(env: &mut Environment, rounds: usize) -> Start {
     let middle = |of: fn(&Start) -> f64| quantile(&all.iter().map(of).collect::<Vec<_>>(), 0.5);
     Start {
         seconds: middle(|start| start.seconds),
+        cpu: middle(|start| start.cpu),
+        server_cpu: middle(|start| start.server_cpu),
         most: middle(|start| start.most),
         now: middle(|start| start.now),
         asked: requests::middle(all.iter().map(|start| &start.asked)),
@@ -113,6 +121,12 @@ pub(crate) fn beside(
         Row::new("resident memory while those are written, peak", "MB", written, empty.0, memory),
         Row::new(format!("resident memory for each workload {beside}"), "kB", each, None, reach),
         Row::new(format!("from start to ready {beside}"), "s", start.seconds, None, ready),
+        Row::read(format!("from start to ready {beside}, processor time of confrev"), "s", start.cpu),
+        Row::read(
+            format!("from start to ready {beside}, processor time of the API server"),
+            "s",
+            start.server_cpu,
+        ),
     ];
     let snapshots = metric("confrev_snapshots");
     // All ConfigMaps are in one namespace, also the unused ones. Snapshots are listed separately.
