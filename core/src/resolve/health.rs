@@ -94,7 +94,7 @@ impl Health {
         parsed(text).map_or(Self::Progressing, |workload| Self::last_of(kind, &workload))
     }
 
-    /// Reads a workload's status. Kinds that report no health are settled.
+    /// Reads a workload's status. A kind that reports no health is settled.
     /// The kind is a parameter because the API server omits it from the objects of a list.
     pub fn of(kind: &str, workload: &Value) -> Self {
         if is_unobserved(kind, workload) { Self::Unobserved } else { Self::last_of(kind, workload) }
@@ -107,7 +107,28 @@ impl Health {
             "Deployment" => Self::of_deployment(workload, status),
             "StatefulSet" => Self::of_stateful_set(workload, status),
             "DaemonSet" => Self::of_daemon_set(workload, status),
-            _ => Self::Settled,
+            _ => Self::of_other(workload, status),
+        }
+    }
+
+    /// Source: the conditions by which kstatus computes the status of any resource. Kinds that count their updated replicas, such as
+    /// OpenKruise's, do so in the fields of a StatefulSet. A kind with neither is settled.
+    fn of_other(workload: &Value, status: &Value) -> Self {
+        let condition = |name: &str| {
+            let mut conditions = status["conditions"].as_array().into_iter().flatten();
+            conditions.find(|condition| condition["type"] == name)?["status"].as_str()
+        };
+        if condition("Stalled") == Some("True") {
+            return Self::Failed;
+        }
+        if status["updatedReplicas"].is_i64() {
+            return Self::of_stateful_set(workload, status);
+        }
+        match condition("Ready").or_else(|| condition("Available")) {
+            _ if condition("Reconciling") == Some("True") => Self::Progressing,
+            Some("False") => Self::Unavailable,
+            Some("Unknown") => Self::Progressing,
+            Some(_) | None => Self::Settled,
         }
     }
 
@@ -149,7 +170,19 @@ impl Health {
             return Self::Settled;
         }
         let wanted = workload["spec"]["replicas"].as_i64().unwrap_or(1);
-        let kept = strategy["rollingUpdate"]["partition"].as_i64().unwrap_or(0);
+        let kept = |partition: &Value| match partition {
+            // OpenKruise's partition may be a share. It is rounded up, but one pod is updated below 100 %. Source: its
+            // `CalculatePartitionReplicas`.
+            Value::String(share) => {
+                let percent: i64 = share.strip_suffix('%')?.parse().ok()?;
+                let most = if percent < 100 { wanted - 1 } else { wanted };
+                Some((wanted.saturating_mul(percent).saturating_add(99) / 100).min(most))
+            }
+            number => number.as_i64(),
+        };
+        let kept = kept(&strategy["rollingUpdate"]["partition"])
+            .or_else(|| kept(&strategy["partition"]))
+            .unwrap_or(0);
         let [updated, ready] =
             ["updatedReplicas", "readyReplicas"].map(|field| status[field].as_i64().unwrap_or(0));
         // Both name the same revision once a rollout has finished.
@@ -342,6 +375,60 @@ mod tests {
         for (kind, observed) in [("Deployment", json!(2)), ("Rollout", json!("2"))] {
             let stale = json!({"metadata": {"generation": 3}, "status": {"observedGeneration": observed}});
             assert_eq!(Health::of(kind, &stale), Health::Unobserved, "{kind}");
+        }
+    }
+
+    #[test]
+    fn reads_health_of_configured_kinds() {
+        let of = |kind: &str, spec: Value, status: Value| {
+            Health::of(kind, &json!({"spec": spec, "status": status}))
+        };
+        let with = |name: &str, status: &str| json!({"conditions": [{"type": name, "status": status}]});
+        for (kind, spec, status, expected) in [
+            (
+                "CloneSet",
+                json!({"replicas": 2}),
+                json!({"updatedReplicas": 1, "readyReplicas": 2}),
+                Health::Progressing,
+            ),
+            (
+                "CloneSet",
+                json!({"replicas": 2}),
+                json!({"updatedReplicas": 2, "readyReplicas": 1}),
+                Health::Progressing,
+            ),
+            (
+                "CloneSet",
+                json!({"replicas": 2}),
+                json!({"updatedReplicas": 2, "readyReplicas": 2}),
+                Health::Settled,
+            ),
+            (
+                "CloneSet",
+                json!({"replicas": 2}),
+                json!({"updatedReplicas": 2, "readyReplicas": 1, "currentRevision": "a", "updateRevision": "a"}),
+                Health::Unavailable,
+            ),
+            (
+                "CloneSet",
+                json!({"replicas": 5, "updateStrategy": {"partition": "50%"}}),
+                json!({"updatedReplicas": 2, "readyReplicas": 5}),
+                Health::Settled,
+            ),
+            (
+                "CloneSet",
+                json!({"replicas": 5, "updateStrategy": {"partition": 2}}),
+                json!({"updatedReplicas": 2, "readyReplicas": 5}),
+                Health::Progressing,
+            ),
+            ("Own", json!({}), with("Ready", "True"), Health::Settled),
+            ("Own", json!({}), with("Ready", "False"), Health::Unavailable),
+            ("Own", json!({}), with("Available", "Unknown"), Health::Progressing),
+            ("Own", json!({}), with("Reconciling", "True"), Health::Progressing),
+            ("Own", json!({}), with("Stalled", "True"), Health::Failed),
+            ("Own", json!({}), with("Stalled", "False"), Health::Settled),
+        ] {
+            assert_eq!(of(kind, spec.clone(), status.clone()), expected, "{kind} {spec} {status}");
         }
     }
 

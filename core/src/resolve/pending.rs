@@ -218,7 +218,7 @@ impl Record {
                 .collect(),
             pace: Pace {
                 order: policy.order,
-                deadline_seconds: u32::try_from(policy.progress_deadline.as_secs()).unwrap_or(u32::MAX),
+                deadline_seconds: whole_seconds(policy.progress_deadline),
                 written: workload.spec_written(),
             },
             reads: listed(reads),
@@ -236,6 +236,12 @@ impl Record {
             last_roll: workload.annotation(annotations::ROLL).and_then(auto_roll_time),
         }
     }
+}
+
+/// The seconds of a duration, rounded up: a deadline shorter than one second would be over at once.
+fn whole_seconds(duration: Duration) -> u32 {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
 /// For each source, whether a template reads it whole, and the keys that its references name, each with whether pods require it.

@@ -291,7 +291,7 @@ fn standing_follows_record_and_present_content() {
 /// Without its annotation, a rollout may take as long as a Deployment's may by default.
 #[test]
 fn record_has_deadline_of_rollouts_in_seconds() {
-    for (text, seconds) in [(None, 600), (Some("90s"), 90), (Some("1h30m"), 5_400)] {
+    for (text, seconds) in [(None, 600), (Some("90s"), 90), (Some("1h30m"), 5_400), (Some("500ms"), 1)] {
         let mut world = world("blue");
         let mut object = deployment(&["demo"]);
         if let Some(text) = text {
