@@ -49,7 +49,7 @@ pub const UNHEALTHY: &str = concat!(prefix!(), "unhealthy");
 /// Annotation on workloads, written by confrev: for each source of which an undo or a pin keeps another snapshot, and of which
 /// the workload reads some keys only, the digest of those keys in the content that it has seen.
 pub const PINNED: &str = concat!(prefix!(), "pinned");
-/// Annotation on workloads, written by confrev: for each source with waves, when the controller moved the workload to the
+/// Annotation on workloads, written by confrev: for each source with waves or reverts, when the controller moved the workload to the
 /// content that it has seen.
 pub const MOVED: &str = concat!(prefix!(), "moved");
 /// Annotation on workloads, written by confrev: for each source that limits how far a change spreads, the snapshot before the
@@ -102,7 +102,7 @@ pub const ON_FAILURE: &str = concat!(prefix!(), "on-failure");
 /// Annotation on sources, written by `kubectl confrev waves retry`: a refused snapshot, and when it was refused. Or the present
 /// snapshot, and when another analysis of it was asked for.
 pub const RETRIED: &str = concat!(prefix!(), "retried");
-/// Annotation on sources, written by `kubectl confrev waves promote`: a snapshot, and the wave of its content that may begin.
+/// Annotation on sources, written by `kubectl confrev waves promote`: a snapshot, the wave of its content that may begin, and the time.
 pub const PROMOTED: &str = concat!(prefix!(), "promoted");
 /// Annotation on sources, written by `kubectl confrev waves abort`: the snapshot to whose content no further workload moves.
 pub const ABORTED: &str = concat!(prefix!(), "aborted");

@@ -24,7 +24,7 @@ use crate::{
     cluster::ApiError,
     resolve::{
         AnalysisRun, EndedWave, Health, Member, Observed, Refusal, RollOrder, RunState, Spread, SpreadPolicy,
-        Standing, Use, Verdict, Wait, WorkloadView, auto_roll_value, order_of_namespace,
+        Standing, Use, Verdict, Wait, Waiting, WorkloadView, auto_roll_value, order_of_namespace,
     },
     snapshot::{Digests, ObjectName, SourceKind},
 };
@@ -126,7 +126,10 @@ fn turn<'w>(
     if !policy.is_limited() {
         return None;
     }
-    let Standing::Waits(place) = standing(inventory, workload, source, content) else { return None };
+    let Standing::Waits(Waiting { place, .. }) = standing(inventory, workload, source, (content, policy))
+    else {
+        return None;
+    };
     if let Some((snapshot, refusal)) = refused(inventory, workload.namespace(), source, (content, policy)) {
         return Some(Err(Delay::Refused(format!("{snapshot} was refused: {}", refusal.reason))));
     }
@@ -220,17 +223,10 @@ pub(super) fn spread(
     (content, policy): (&Digests, &SpreadPolicy),
     others: &Others,
 ) -> Spread<String> {
-    let mut users = Vec::new();
+    let users = standings(inventory, namespace, source, (content, policy), others);
     let mut verdicts = Vec::new();
     let mut strictest = policy.clone();
-    let present =
-        others.present().map(|(namespace, present)| (namespace, present.digests(), present.spread_policy()));
-    for (of, content, policy) in std::iter::once((namespace, content, policy.clone())).chain(present) {
-        let in_it = inventory.workloads.iter().filter(|workload| workload.namespace() == of);
-        users.extend(in_it.map(|workload| {
-            let prefix = if of == namespace { String::new() } else { format!("{of}/") };
-            (prefix + &workload.reference(), standing(inventory, workload, source, content))
-        }));
+    for (of, content, policy) in one_change(namespace, (content, policy), others) {
         let refused = refused(inventory, of, source, (content, &policy)).is_some();
         verdicts.push(Verdict { refused, ..policy.verdict(source, content) });
         if !strictest.has_settings_of(&policy) {
@@ -244,6 +240,36 @@ pub(super) fn spread(
         users.iter().map(|(workload, standing)| Member { workload, standing: *standing, is_rolling: false });
     let verdict = verdicts.into_iter().reduce(Verdict::strictest).unwrap_or_default();
     Spread::of(&strictest, verdict, Timestamp::now(), members)
+}
+
+/// The namespaces of a change, each with the content and the policy of its source.
+fn one_change<'c>(
+    namespace: &'c str,
+    (content, policy): (&'c Digests, &SpreadPolicy),
+    others: &'c Others,
+) -> impl Iterator<Item = (&'c str, &'c Digests, SpreadPolicy)> {
+    let present =
+        others.present().map(|(namespace, present)| (namespace, present.digests(), present.spread_policy()));
+    std::iter::once((namespace, content, policy.clone())).chain(present)
+}
+
+/// The state of each workload in the namespaces of a change. Those of other namespaces are named with their namespace.
+pub(super) fn standings(
+    inventory: &Inventory,
+    namespace: &str,
+    source: &ObjectName,
+    of: (&Digests, &SpreadPolicy),
+    others: &Others,
+) -> Vec<(String, Standing)> {
+    let mut all = Vec::new();
+    for (of, content, policy) in one_change(namespace, of, others) {
+        let in_it = inventory.workloads.iter().filter(|workload| workload.namespace() == of);
+        all.extend(in_it.map(|workload| {
+            let prefix = if of == namespace { String::new() } else { format!("{of}/") };
+            (prefix + &workload.reference(), standing(inventory, workload, source, (content, &policy)))
+        }));
+    }
+    all
 }
 
 /// The refusal of a content that is in force, with the refused snapshot.
@@ -267,7 +293,12 @@ pub(super) fn refused(
 }
 
 /// The state of a workload towards a content of a source.
-fn standing(inventory: &Inventory, workload: &OptedIn, source: &ObjectName, content: &Digests) -> Standing {
+fn standing(
+    inventory: &Inventory,
+    workload: &OptedIn,
+    source: &ObjectName,
+    (content, policy): (&Digests, &SpreadPolicy),
+) -> Standing {
     let view = WorkloadView {
         kind: &workload.kind,
         path: [workload.namespace(), workload.name()],
@@ -275,6 +306,7 @@ fn standing(inventory: &Inventory, workload: &OptedIn, source: &ObjectName, cont
         health: workload.record.health,
         source,
         content,
+        set: policy.set.as_deref(),
     };
     workload.record.standing(&view, |used: &Use| {
         let holds_other = |name: &str| {

@@ -3,7 +3,7 @@
 //! The progress is derived as the controller derives it. A decision is an annotation of the source that names the snapshot of
 //! its present content, so it ends with the next change.
 
-use std::{fmt::Write as _, io::IsTerminal as _, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, io::IsTerminal as _, time::Duration};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -15,15 +15,16 @@ use super::{
     delays,
     failure::Failure,
     flags::DryRun,
+    gates,
     group::Others,
     history::History,
-    inventory::{Inventory, Scope, source_name},
+    inventory::{Inventory, OptedIn, Scope, source_name},
     output::{self, OutputFlag, OutputFormat},
     target::{Flags, Target},
 };
 use crate::{
     annotations,
-    resolve::{ALL_WAVES, Observed, Progress},
+    resolve::{ALL_WAVES, Observed, Progress, Standing, promotion},
     snapshot::{DIGITS, ObjectName, snapshot_name},
 };
 
@@ -33,6 +34,8 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 const BAR: usize = 40;
 /// How many workloads a line names.
 const NAMED: usize = 5;
+/// Of how many workloads whose turn it is the windows and sets are read.
+const GATED: usize = 20;
 
 /// Options of `waves`.
 #[derive(Debug, Args)]
@@ -84,6 +87,8 @@ pub(super) struct WavesStatus {
     /// How many workloads may have moved in this wave.
     pub(super) limit: usize,
     pub(super) moved: usize,
+    /// Which workloads these are.
+    pub(super) moved_workloads: Vec<String>,
     /// How many workloads use the source and follow its changes.
     pub(super) workloads: usize,
     /// Whether a person has stopped the change.
@@ -98,6 +103,9 @@ pub(super) struct WavesStatus {
     /// Why no further workload moves now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// When a workload that waits moved to its present content.
+    #[serde(skip)]
+    last_other: Option<Timestamp>,
 }
 
 impl WavesStatus {
@@ -146,6 +154,14 @@ pub(super) async fn act(
         retried
     } else {
         let status = status_of(target, source, &history, &others).await?;
+        let stop = std::iter::once(&history).chain(&others.sources).find_map(stop);
+        if let Some(stop) = stop.filter(|_| action == WaveCommand::Promote) {
+            let (kind, name) = (source.kind.as_str().to_lowercase(), &source.name);
+            return Err(Failure::Refused(format!(
+                "{}: {} {stop}, so no workload moves to it: run kubectl confrev waves retry {kind}/{name} first",
+                status.source, status.snapshot
+            )));
+        }
         // The sources of the other namespaces of a group may lack the decision.
         let nothing = match action {
             _ if status.group.is_some() => None,
@@ -206,6 +222,15 @@ fn retry(history: &History) -> Option<(&'static str, Value, String)> {
     })
 }
 
+/// What stops the change in a source, whatever is promoted.
+fn stop(history: &History) -> Option<String> {
+    if retry(history).is_some() {
+        return Some("was refused".to_owned());
+    }
+    let policy = history.present.as_ref().map(Observed::spread_policy)?;
+    (policy.aborted? == snapshot_of(history)?.into()).then(|| "is aborted".to_owned())
+}
+
 /// The name of the snapshot of the present content, which a source has or gets.
 fn snapshot_of(history: &History) -> Option<String> {
     let known = history.snapshots.iter().find(|(_, snapshot)| history.is_present(snapshot));
@@ -240,19 +265,27 @@ fn decision(
     all: bool,
 ) -> Result<(&'static str, Value, String), Failure> {
     let WavesStatus { snapshot, wave, waves, .. } = status;
+    // A promotion ends once a workload moves to other content. The clock of this machine may be behind that of the controller.
+    let now = Timestamp::now();
+    let now = status.last_other.map_or(now, |last| last.max(now));
+    let promoted = |wave: &str| json!(promotion(snapshot, wave, now));
     match action {
-        WaveCommand::Promote if wave == waves && !all => Err(Failure::Refused(format!(
+        WaveCommand::Promote if all => {
+            Ok((annotations::PROMOTED, promoted(ALL_WAVES), format!("all waves of {snapshot} begin now")))
+        }
+        // The rest may be held by a workload that failed.
+        WaveCommand::Promote if wave == waves && status.reason.is_some() => Ok((
+            annotations::PROMOTED,
+            promoted(&waves.to_string()),
+            format!("wave {waves} of {waves} of {snapshot} continues now"),
+        )),
+        WaveCommand::Promote if wave == waves => Err(Failure::Refused(format!(
             "{}: the last wave of {snapshot} has begun, so none is left to promote",
             status.source
         ))),
-        WaveCommand::Promote if all => Ok((
-            annotations::PROMOTED,
-            json!(format!("{snapshot} {ALL_WAVES}")),
-            format!("all waves of {snapshot} begin now"),
-        )),
         WaveCommand::Promote => Ok((
             annotations::PROMOTED,
-            json!(format!("{snapshot} {}", wave + 1)),
+            promoted(&(wave + 1).to_string()),
             format!("wave {} of {waves} of {snapshot} begins now", wave + 1),
         )),
         WaveCommand::Abort => {
@@ -317,6 +350,9 @@ fn text(status: &WavesStatus, bar: bool) -> String {
         let rest = BAR - moved - open;
         line("", &format!("[{}{}{}]", "#".repeat(moved), "-".repeat(open), " ".repeat(rest)));
     }
+    if !status.moved_workloads.is_empty() {
+        line("", &delays::listed(&status.moved_workloads, NAMED));
+    }
     if !status.unhealthy.is_empty() {
         line("UNHEALTHY", &delays::listed(&status.unhealthy, NAMED));
     }
@@ -364,7 +400,12 @@ async fn status_of(
     }
     let mut inventory = Inventory::read_moves(target, &Scope::Namespace(target.namespace.clone())).await?;
     others.join(target, &mut inventory).await?;
-    let spread = delays::spread(&inventory, &target.namespace, source, (present.digests(), &policy), others);
+    let change = (present.digests(), &policy);
+    let spread = delays::spread(&inventory, &target.namespace, source, change, others);
+    let standings = delays::standings(&inventory, &target.namespace, source, change, others);
+    let moved = standings.into_iter().filter(|(_, standing)| matches!(standing, Standing::Moved(_)));
+    let mut moved_workloads: Vec<_> = moved.map(|(workload, _)| workload).collect();
+    moved_workloads.sort();
     let of = (target.namespace.as_str(), present);
     let (spread, analysis) = analysis::apply(target, &inventory, source, of, others, spread).await?;
     let Some(progress) = spread.progress() else {
@@ -373,9 +414,35 @@ async fn status_of(
     let snapshot = snapshot_of(history).unwrap_or_default();
     let waiting = progress.total > progress.moved;
     let reason = spread.reason().filter(|_| waiting).map(|wait| delays::describe(source, &spread, wait));
+    let reason = match reason {
+        None if waiting => gate(target, &inventory, source, present, &progress.next).await?,
+        known => known,
+    };
     let group = others.group.clone();
     let aborted = policy.aborted.as_deref() == Some(&*snapshot);
-    Ok(WavesStatus { group, aborted, analysis, ..of_progress(source, target, snapshot, progress, reason) })
+    let status = of_progress(source, target, snapshot, progress, reason);
+    Ok(WavesStatus { group, moved_workloads, aborted, analysis, ..status })
+}
+
+/// Why the workloads whose turn it is do not move: a closed window, or a set; `None` if one of them may, or if that is not known.
+async fn gate(
+    target: &Target,
+    inventory: &Inventory,
+    source: &ObjectName,
+    present: &Observed,
+    next: &[String],
+) -> Result<Option<String>, Failure> {
+    let mut first = None;
+    for reference in next.iter().take(GATED) {
+        let is_it = |workload: &&OptedIn| {
+            workload.namespace() == target.namespace && workload.reference() == *reference
+        };
+        let Some(workload) = inventory.workloads.iter().find(is_it) else { return Ok(None) };
+        let delay = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await?;
+        let Some(delay) = delay else { return Ok(None) };
+        first.get_or_insert(format!("{reference}: {delay}"));
+    }
+    Ok(first)
 }
 
 /// The name that the snapshot of the present content gets.
@@ -404,6 +471,8 @@ fn of_progress(
         waves: progress.waves,
         limit: progress.limit,
         moved: progress.moved,
+        moved_workloads: Vec::new(),
+        last_other: progress.last_other,
         workloads: progress.total,
         aborted: false,
         analysis: None,

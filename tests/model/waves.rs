@@ -1,7 +1,10 @@
 //! Random sequences of changes in waves: contents that fail, analyses, the decisions of persons and faults of calls, in two
 //! namespaces that may form a group. After each step, no more workloads have moved than the wave allows.
 
-use confrev::{annotations, resolve::ALL_WAVES};
+use confrev::{
+    annotations,
+    resolve::{ALL_WAVES, promotion},
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -280,9 +283,12 @@ impl World<'_> {
         for namespace in 0..NAMESPACES.len() {
             let Some((name, snapshot)) = self.present(namespace) else { continue };
             let refused_at = annotation(&snapshot, annotations::REFUSED_AT);
+            let now = self.play.model.cluster_time();
             let (note, value) = match decision {
-                Decision::Promote(wave) => (annotations::PROMOTED, Some(format!("{name} {wave}"))),
-                Decision::PromoteAll => (annotations::PROMOTED, Some(format!("{name} {ALL_WAVES}"))),
+                Decision::Promote(wave) => {
+                    (annotations::PROMOTED, Some(promotion(&name, &wave.to_string(), now)))
+                }
+                Decision::PromoteAll => (annotations::PROMOTED, Some(promotion(&name, ALL_WAVES, now))),
                 Decision::Abort => (annotations::ABORTED, Some(name)),
                 Decision::Retry => match refused_at {
                     Some(at) => (annotations::RETRIED, Some(format!("{name} {at}"))),

@@ -73,6 +73,7 @@ pub(crate) fn waves() {
                     health: Health::Settled,
                     source: &of,
                     content: present.digests(),
+                    set: None,
                 };
                 Member { workload: name, standing: record.standing(&view, |_| false), is_rolling: false }
             });

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     kinds::WorkloadKind,
-    snapshot::{Digest, Digests, ObjectName},
+    snapshot::{Digests, ObjectName},
 };
 
 /// A workload that uses a source.
@@ -23,7 +23,7 @@ pub struct Member<'m, K> {
     pub workload: &'m K,
     /// Its state towards the present content.
     pub standing: Standing,
-    /// A roll of it is in progress, or may still take effect.
+    /// A roll of it is in progress, or may still take effect. For a workload that waits, only a roll to the present content counts.
     pub is_rolling: bool,
 }
 
@@ -31,13 +31,22 @@ pub struct Member<'m, K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// It takes the content by itself, and has not yet.
-    Waits(RollOrder),
+    Waits(Waiting),
     /// It has taken the content into account.
     Moved(Moved),
     /// The content has the same values in all keys that it reads.
     Unaffected,
     /// It does not follow changes.
     Apart,
+}
+
+/// A workload that takes the present content by itself, and has not yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its place among the others.
+    pub place: RollOrder,
+    /// When the controller moved it to the content that it has, as far as this is known.
+    pub moved: Option<Timestamp>,
 }
 
 /// A workload that has taken the present content into account.
@@ -114,15 +123,15 @@ pub struct RollOrder {
 }
 
 impl RollOrder {
-    /// The place of a workload for this content of the source. `path` identifies the workload, for instance by namespace, kind
-    /// and name; the hash over it and the digest lets another workload be the first with each change.
-    pub fn of(order: i32, health: Health, was_unhealthy: bool, content: &Digest, path: &[&str]) -> Self {
+    /// The place of a workload for a change. `path` identifies the workload, for instance by namespace, kind and name; the hash
+    /// over it and the seed, which differs from change to change, lets another workload be the first each time.
+    pub fn of(order: i32, health: Health, was_unhealthy: bool, seed: &[u8], path: &[&str]) -> Self {
         let class = match health {
             Health::Failed if !was_unhealthy => 0,
             Health::Failed | Health::Unavailable => 2,
             Health::Settled | Health::Progressing | Health::Unobserved => 1,
         };
-        Self { order, class, hash: hash(content, path) }
+        Self { order, class, hash: hash(seed, path) }
     }
 }
 
@@ -141,23 +150,41 @@ pub struct WorkloadView<'v> {
     pub source: &'v ObjectName,
     /// The present content of the source.
     pub content: &'v Digests,
+    /// The annotation `set` of the source.
+    pub set: Option<&'v str>,
 }
 
 impl Record {
     /// The state of the workload towards the present content of a source. `holds_other`: whether the snapshot in this
     /// reference is known to hold other content.
     pub fn standing(&self, view: &WorkloadView<'_>, holds_other: impl Fn(&Use) -> bool) -> Standing {
-        let WorkloadView { kind, path: [namespace, name], namespace_order, health, source, content } = *view;
+        let WorkloadView { kind, path: [namespace, name], namespace_order, health, source, content, set } =
+            *view;
         let uses = || self.uses.iter().filter(|used| used.source == *source && !used.excluded);
         if !kind.rolls || uses().next().is_none() {
             return Standing::Apart;
         }
         let was_unhealthy = self.taken_unhealthy.contains(source);
         if !self.has_seen(source, content) {
+            // A hold is a decision about this workload alone: it takes no place that the others wait for.
+            if !self.track || self.is_on_hold(source) {
+                return Standing::Apart;
+            }
             let path = [namespace, kind.kind.as_str(), name];
             let order = self.pace.order.or(namespace_order).unwrap_or_default();
-            let place = || RollOrder::of(order, health, was_unhealthy, &content.current(), &path);
-            return if self.track { Standing::Waits(place()) } else { Standing::Apart };
+            let is_new = uses().any(|used| used.snapshot.is_none() && !used.live);
+            // A workload moves to all contents of a set at once, and one that is not resolved yet to those of all its sources. It must be
+            // the next one in each, so its place must not depend on the source.
+            let is_joint = set.is_some() || is_new;
+            let was_unhealthy = if is_joint { !self.taken_unhealthy.is_empty() } else { was_unhealthy };
+            let digest = content.current();
+            let seed = match set {
+                _ if is_new => &[],
+                Some(set) => set.as_bytes(),
+                None => &digest.as_bytes()[..],
+            };
+            let place = RollOrder::of(order, health, was_unhealthy, seed, &path);
+            return Standing::Waits(Waiting { place, moved: self.moved.get(source).copied() });
         }
         // Admission records this for a workload that reads some keys: both contents may have the same values there.
         let is_recorded = self.pinned.contains_key(source);
@@ -187,12 +214,11 @@ impl Record {
 }
 
 /// FNV-1a, with the last step of splitmix64: it spreads similar names well. Source: the definitions of both.
-fn hash(content: &Digest, path: &[&str]) -> u64 {
+fn hash(seed: &[u8], path: &[&str]) -> u64 {
     let separated = path.iter().flat_map(|part| part.bytes().chain([0]));
-    let hash =
-        content.as_bytes().iter().copied().chain(separated).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+    let hash = seed.iter().copied().chain(separated).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)
@@ -253,6 +279,8 @@ pub struct Progress<K> {
     pub begins: bool,
     /// A person let this wave begin, whatever the state of the workloads.
     pub is_promoted: bool,
+    /// When the controller last moved a workload that waits, to the content that it has.
+    pub last_other: Option<Timestamp>,
     /// The last place that may move now.
     last: Option<RollOrder>,
     /// The wave that ended last, until a workload moves in the next one.
@@ -310,7 +338,11 @@ impl<K: Clone> Spread<K> {
                 count.add(workload, standing, is_rolling);
             }
         }
-        let progress = |waves| count.progress(waves, policy.bake, verdict.promoted, now);
+        // If a workload was moved to other content since, this content was replaced and is back: the promotion was about the change
+        // before.
+        let is_over = verdict.promoted_at.is_some_and(|at| count.last_other.is_some_and(|other| other > at));
+        let promoted = if is_over { 0 } else { verdict.promoted };
+        let progress = |waves| count.progress(waves, policy.bake, promoted, now);
         spread.progress = policy.waves.as_ref().map(progress);
         if let Some(progress) = &mut spread.progress {
             progress.ended = progress.ended.filter(|_| policy.analysis.is_some());
@@ -420,6 +452,8 @@ struct Count<'m, K> {
     last_turn: Option<Timestamp>,
     unhealthy: Vec<&'m K>,
     waiting: Vec<(RollOrder, &'m K)>,
+    /// The last move of a waiting workload to the content that it has.
+    last_other: Option<Timestamp>,
 }
 
 impl<K> Default for Count<'_, K> {
@@ -431,6 +465,7 @@ impl<K> Default for Count<'_, K> {
             last_turn: None,
             unhealthy: Vec::new(),
             waiting: Vec::new(),
+            last_other: None,
         }
     }
 }
@@ -452,7 +487,10 @@ impl<'m, K: Clone> Count<'m, K> {
                 self.coming += 1;
                 self.unhealthy.push(workload);
             }
-            Standing::Waits(place) => self.waiting.push((place, workload)),
+            Standing::Waits(Waiting { place, moved }) => {
+                self.waiting.push((place, workload));
+                self.last_other = self.last_other.max(moved);
+            }
             Standing::Unaffected | Standing::Apart => {}
         }
     }
@@ -468,14 +506,11 @@ impl<'m, K: Clone> Count<'m, K> {
         let bakes_until = last_move.map(|last| last.checked_add(bake).unwrap_or(Timestamp::MAX));
         let bakes_until = bakes_until.filter(|until| *until > now);
         let is_proven = self.unhealthy.is_empty() && bakes_until.is_none();
-        let wave = if is_proven {
-            waves.first_beyond(moved, total)
-        } else {
-            let by_then = |moved: &&Moved| self.last_turn.is_some_and(|turn| moved.is_by_turn(turn));
-            let in_turn = self.moved.iter().filter(by_then).count() + self.coming;
-            waves.first_beyond(in_turn.saturating_sub(1), total)
-        };
-        // A wave counts from 0 here.
+        let by_then = |moved: &&Moved| self.last_turn.is_some_and(|turn| moved.is_by_turn(turn));
+        let in_turn = self.moved.iter().filter(by_then).count() + self.coming;
+        // A wave counts from 0 here. This one is the last in which the controller moved a workload, if it moved any.
+        let begun = waves.first_beyond(in_turn.saturating_sub(1), total);
+        let wave = if is_proven { waves.first_beyond(moved, total) } else { begun };
         let wave = wave.max(promoted.saturating_sub(1)).min(waves.count(total) - 1);
         let limit = waves.limit(wave, total);
         let free = limit.saturating_sub(moved).min(self.waiting.len());
@@ -483,13 +518,14 @@ impl<'m, K: Clone> Count<'m, K> {
             self.waiting.select_nth_unstable_by_key(free - 1, |(place, _)| *place);
         }
         let next = &self.waiting[..free];
-        let begins = moved <= wave.checked_sub(1).map_or(0, |previous| waves.limit(previous, total));
+        // Users may have moved more workloads than the last wave of the controller has: it has ended all the same.
+        let begins = in_turn == 0 || begun < wave;
+        let completed = waves.first_beyond(in_turn, total).min(waves.count(total) - 1);
         // If nothing waits, the present wave has ended too, unless users made all moves.
-        let ended = match (begins, self.waiting.is_empty()) {
-            (true, false) => Some(wave),
-            (true, true) => Some(wave).filter(|_| self.last_turn.is_some()),
-            (false, true) => Some(wave + 1).filter(|_| self.last_turn.is_some()),
-            (false, false) => None,
+        let ended = match (self.last_turn, self.waiting.is_empty()) {
+            (Some(_), is_last) => (begins || is_last).then(|| completed.max(begun + 1)),
+            (None, true) => None,
+            (None, false) => begins.then_some(wave),
         };
         let ended = ended.filter(|ended| is_proven && wave >= promoted && *ended > 0);
         // Nothing moves into a wave that cannot be analysed, whatever users moved.
@@ -507,6 +543,7 @@ impl<'m, K: Clone> Count<'m, K> {
             bakes_until,
             begins,
             is_promoted: wave < promoted,
+            last_other: self.last_other,
             ended: ended
                 .map(|wave| EndedWave { wave, moved: self.last_turn.or(last_move).filter(|_| wave > 0) }),
             analysis: None,
@@ -519,7 +556,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{annotations, resolve::Analysis, snapshot::snapshot_name};
+    use crate::{
+        annotations,
+        resolve::{ALL_WAVES, Analysis, promotion},
+        snapshot::{Digest, snapshot_name},
+    };
 
     const HEALTHS: [Health; 5] =
         [Health::Settled, Health::Unavailable, Health::Progressing, Health::Unobserved, Health::Failed];
@@ -537,7 +578,7 @@ mod tests {
     }
 
     fn waits(number: usize) -> Standing {
-        Standing::Waits(place(number))
+        Standing::Waits(Waiting { place: place(number), moved: None })
     }
 
     /// Moved by the controller at that second.
@@ -697,9 +738,11 @@ mod tests {
         assert_eq!(held.progress().map(|held| (held.wave, held.limit, held.next.len())), Some((1, 1, 0)));
         let open = before.analysed(|_| AnalysisRun { name: "start".into(), state: RunState::Successful });
         assert_eq!([0, 1].map(|number| open.wait(false, place(number))), [None, Some(Wait::Turn)]);
-        // The last wave is judged too, unless users made all moves.
-        let all = [moved(Health::Settled, 0), users(1), users(2)];
+        // The last wave is judged too, unless users made its moves.
+        let all = [moved(Health::Settled, 0), moved(Health::Settled, 1), moved(Health::Settled, 2)];
         assert_eq!(of(&all, none, 100).ended().map(|ended| ended.wave), Some(3));
+        let all = [moved(Health::Settled, 0), users(1), users(2)];
+        assert_eq!(of(&all, none, 100).ended().map(|ended| ended.wave), Some(2));
         assert_eq!(of(&all[1..], none, 100).ended(), None);
         let unlimited = Spread::of(&in_waves("1", 0), none, at(100), [member(&0, first[0], false)]);
         assert_eq!(unlimited.ended(), None);
@@ -841,8 +884,18 @@ mod tests {
         let source = ObjectName::new(crate::snapshot::SourceKind::ConfigMap, "demo");
         let [a, b] = ["a", "b"].map(|text| Digests::from(Digest::of_bytes(text)));
         let name = snapshot_name("demo", &a.current(), 10);
-        for (promoted, wave) in [("2", 2), ("all", usize::MAX), ("x", 0), ("-1", 0), ("", 0)] {
-            let value = format!("{name} {promoted}");
+        let timed = promotion(&name, "2", at(7));
+        for (value, wave, at) in [
+            (format!("{name} 2"), 2, None),
+            (format!("{name} all"), usize::MAX, None),
+            (timed, 2, Some(at(7))),
+            (promotion(&name, ALL_WAVES, at(8)), usize::MAX, Some(at(8))),
+            (format!("{name} 2 soon"), 2, None),
+            (format!("{name} x"), 0, None),
+            (format!("{name} -1"), 0, None),
+            (format!("{name} "), 0, None),
+            (name.clone(), 0, None),
+        ] {
             let policy = SpreadPolicy::read(|key| match key {
                 annotations::PROMOTED => Some(value.as_str()),
                 annotations::ABORTED => Some(name.as_str()),
@@ -850,7 +903,7 @@ mod tests {
             });
             assert_eq!(
                 policy.verdict(&source, &a),
-                Verdict { promoted: wave, aborted: true, refused: false },
+                Verdict { promoted: wave, promoted_at: at, aborted: true, refused: false },
                 "{value}"
             );
             assert_eq!(policy.verdict(&source, &b), Verdict::default(), "{value}");
@@ -861,12 +914,12 @@ mod tests {
     fn lower_order_moves_first_and_hash_breaks_ties() {
         let [a, b] = ["a", "b"].map(Digest::of_bytes);
         let of = |order, health, content: &Digest, name: &str| {
-            RollOrder::of(order, health, false, content, &["ns", "Deployment", name])
+            RollOrder::of(order, health, false, content.as_bytes(), &["ns", "Deployment", name])
         };
         let settled = |order, name| of(order, Health::Settled, &a, name);
         assert!(settled(-1, "web") < settled(0, "api") && settled(0, "api") < settled(1, "web"));
         // A workload that failed with its content may need the change; one that was unhealthy anyway proves nothing.
-        let failed = |was| RollOrder::of(0, Health::Failed, was, &a, &["x"]);
+        let failed = |was| RollOrder::of(0, Health::Failed, was, a.as_bytes(), &["x"]);
         assert!(failed(false) < settled(0, "web") && settled(0, "web") < failed(true));
         let names: Vec<_> = (0..100).map(|number| format!("web-{number}")).collect();
         let first =
@@ -876,8 +929,8 @@ mod tests {
             (0..50).map(|n| first(&Digest::of_bytes(format!("{n}")))).collect();
         assert!(firsts.len() > 20, "{firsts:?}");
         assert_ne!(
-            RollOrder::of(0, Health::Settled, false, &a, &["a", "bc"]),
-            RollOrder::of(0, Health::Settled, false, &a, &["ab", "c"])
+            RollOrder::of(0, Health::Settled, false, a.as_bytes(), &["a", "bc"]),
+            RollOrder::of(0, Health::Settled, false, a.as_bytes(), &["ab", "c"])
         );
     }
 
@@ -886,11 +939,55 @@ mod tests {
     fn hash_is_the_same_in_every_version() {
         let hashes =
             [("a", vec!["ns", "Deployment", "web"]), ("b", vec!["ns", "Deployment", "web"]), ("", vec![])];
-        let found = hashes.map(|(content, path)| hash(&Digest::of_bytes(content), &path));
+        let found = hashes.map(|(content, path)| hash(Digest::of_bytes(content).as_bytes(), &path));
         assert_eq!(found, [0x745a_d30f_f086_a2ea, 0xf134_c95c_0639_d4ea, 0x0366_9c00_9227_a502]);
     }
 
-    /// Workloads that users moved count: the wave has begun with them.
+    /// A content that was replaced and is back goes through all waves, whatever was promoted before.
+    #[test]
+    fn promotion_ends_with_next_change() {
+        for (moved_to_other, promoted_at, limit) in
+            [(None, 5, 10), (Some(4), 5, 10), (Some(5), 5, 10), (Some(6), 5, 1)]
+        {
+            let waiting = |number| Waiting { place: place(number), moved: moved_to_other.map(at) };
+            let keys: Vec<_> = (0..10).collect();
+            let members = keys.iter().map(|key| member(key, Standing::Waits(waiting(*key)), false));
+            let verdict =
+                Verdict { promoted: usize::MAX, promoted_at: Some(at(promoted_at)), ..Verdict::default() };
+            let spread = Spread::of(&in_waves("1, 30%", 10), verdict, at(9), members);
+            assert_eq!(spread.progress().unwrap().limit, limit, "moved at {moved_to_other:?}");
+        }
+    }
+
+    /// A workload that a user moves ends no wave that is not analysed.
+    #[test]
+    fn wave_is_analysed_whatever_users_move() {
+        let policy = SpreadPolicy { analysis: Analysis::parse("sound"), ..in_waves("1, 50%", 10) };
+        let by_user = |second| Standing::Moved(Moved { since: Some(at(second)), ..Moved::default() });
+        let settled = |second| moved(Health::Settled, second);
+        for (states, expected) in [
+            (vec![settled(5)], Some(1)),
+            (vec![settled(5), by_user(7)], Some(1)),
+            (vec![settled(5), by_user(7), by_user(8), by_user(9)], Some(1)),
+            (vec![settled(5), by_user(7), by_user(8), by_user(9), by_user(9), by_user(9)], Some(1)),
+            // The wave has begun after its analysis.
+            (vec![settled(5), by_user(7), settled(8)], None),
+            (vec![settled(5), settled(8), settled(8), settled(8), by_user(8)], Some(2)),
+            (vec![settled(5), settled(8), settled(8), settled(8), settled(8)], Some(2)),
+            // Before the first move, users moved more than the first wave has.
+            (vec![by_user(7), by_user(8)], Some(1)),
+        ] {
+            let mut all = states.clone();
+            all.extend((all.len()..10).map(waits));
+            let keys: Vec<_> = (0..10).collect();
+            let members = keys.iter().zip(&all).map(|(key, standing)| member(key, *standing, false));
+            let spread = Spread::of(&policy, Verdict::default(), at(99), members);
+            assert_eq!(spread.ended().map(|ended| ended.wave), expected, "{states:?}");
+            let may = (0..10).any(|number| spread.wait(false, place(number)).is_none());
+            assert_eq!(may, expected.is_none(), "{states:?}");
+        }
+    }
+
     #[test]
     fn wave_begins_with_its_first_workload() {
         for (waves, moved_before, wave, begins) in [
@@ -971,7 +1068,7 @@ mod tests {
             let reversed = Spread::of(&policy, Verdict::default(), at(now), reversed.into_iter().rev());
             let rolling = states.iter().filter(|(_, is_rolling)| *is_rolling).count();
             let waiting = members().filter_map(|member| match member.standing {
-                Standing::Waits(place) if !member.is_rolling => Some(place),
+                Standing::Waits(Waiting { place, .. }) if !member.is_rolling => Some(place),
                 _ => None,
             });
             let waiting: Vec<_> = waiting.collect();
@@ -1023,7 +1120,7 @@ mod tests {
                     next += 1;
                 }
                 match (step, states[number]) {
-                    (0 | 1, Standing::Waits(place)) => {
+                    (0 | 1, Standing::Waits(Waiting { place, .. })) => {
                         if spread.wait(false, place).is_none() {
                             prop_assert!(all.len() < of.limit(next, TOTAL), "{:?} in wave {}", states, next);
                             wave = next;

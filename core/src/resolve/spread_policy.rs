@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::{
     Analysis, Refusal, Waves, analysis,
     policy::{parse_duration, parse_max_in_flight},
@@ -27,6 +29,8 @@ pub struct SpreadPolicy {
     pub reverts: bool,
     /// Why the settings of waves cannot be followed. Nothing moves then.
     pub invalid: Option<Box<str>>,
+    /// The annotation `set`: the sources of a set have one order.
+    pub set: Option<Box<str>>,
     /// The annotation `promoted`.
     pub promoted: Option<Box<str>>,
     /// The annotation `aborted`.
@@ -40,6 +44,8 @@ pub struct SpreadPolicy {
 pub struct Verdict {
     /// The wave that may begin whatever the state of the workloads, counted from 1; 0 if there is none.
     pub promoted: usize,
+    /// When a person decided that, if the annotation says so.
+    pub promoted_at: Option<Timestamp>,
     /// No further workload may move.
     pub aborted: bool,
     /// The content is refused, since a workload failed with it.
@@ -53,6 +59,7 @@ impl Verdict {
     pub fn strictest(self, other: Self) -> Self {
         Self {
             promoted: self.promoted.min(other.promoted),
+            promoted_at: self.promoted_at.into_iter().chain(other.promoted_at).min(),
             aborted: self.aborted || other.aborted,
             refused: self.refused || other.refused,
         }
@@ -62,12 +69,18 @@ impl Verdict {
 /// The word for all waves in the annotation `promoted`.
 pub const ALL_WAVES: &str = "all";
 
+/// The value of the annotation `promoted`. `wave`: the number of a wave, or [`ALL_WAVES`].
+pub fn promotion(snapshot: &str, wave: &str, now: Timestamp) -> String {
+    format!("{snapshot} {wave} {now:.3}")
+}
+
 impl SpreadPolicy {
     /// Reads the annotations of a source. A malformed `max-in-flight` counts as none: the admission of the source warns about
     /// it.
     pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
         let mut policy = Self {
             max_in_flight: annotation(annotations::MAX_IN_FLIGHT).and_then(parse_max_in_flight),
+            set: annotation(annotations::SET).map(Into::into),
             promoted: annotation(annotations::PROMOTED).map(Into::into),
             aborted: annotation(annotations::ABORTED).map(Into::into),
             retried: annotation(annotations::RETRIED).map(Into::into),
@@ -99,7 +112,7 @@ impl SpreadPolicy {
     }
 
     /// The strictest of this and another policy, for sources that are one change. So no source lets workloads of another one
-    /// move. Decisions of persons are in the verdict.
+    /// move. Decisions of persons are in the verdict, and each source has its own set.
     #[must_use]
     pub fn strictest(&self, other: &Self) -> Self {
         let waves = match (&self.waves, &other.waves) {
@@ -117,6 +130,7 @@ impl SpreadPolicy {
             analysis: self.analysis.clone().or_else(|| other.analysis.clone()),
             reverts: self.reverts || other.reverts,
             invalid: self.invalid.clone().or_else(|| other.invalid.clone()),
+            set: None,
             promoted: None,
             aborted: None,
             retried: None,
@@ -154,13 +168,15 @@ impl SpreadPolicy {
                 DIGITS.iter().any(|digits| snapshot_name(&source.name, digest, *digits) == name)
             })
         };
-        let promoted = self.promoted.as_deref().and_then(|text| text.split_once(' '));
-        let promoted = promoted.filter(|(name, _)| is_present(name)).map(|(_, wave)| match wave {
+        let mut promoted = self.promoted.as_deref().unwrap_or_default().split(' ');
+        let is_about_it = promoted.next().is_some_and(is_present);
+        let wave = promoted.next().filter(|_| is_about_it).map(|wave| match wave {
             ALL_WAVES => usize::MAX,
             wave => wave.parse().unwrap_or_default(),
         });
         Verdict {
-            promoted: promoted.unwrap_or_default(),
+            promoted: wave.unwrap_or_default(),
+            promoted_at: promoted.next().filter(|_| is_about_it).and_then(|time| time.parse().ok()),
             aborted: self.aborted.as_deref().is_some_and(is_present),
             refused: false,
         }

@@ -110,7 +110,8 @@ impl Resolver<'_> {
     }
 
     /// Whether a limit, a window or a set keeps the workload from the present content of a source. `is_automatic`: the controller
-    /// has checked the turn and the window, but the source may have changed since, as may the other sources of a set.
+    /// has checked the turn and the window, but the source may have changed since, as may the other sources of a set. A person may
+    /// have stopped the change.
     fn is_held_back(
         &mut self,
         source: &ObjectName,
@@ -118,7 +119,7 @@ impl Resolver<'_> {
         is_automatic: bool,
     ) -> Result<bool, Stop> {
         let is_limited = if is_automatic {
-            present.is_limited() && !self.has_turn(present)
+            present.is_limited() && (!self.has_turn(present) || is_aborted(source, present))
         } else {
             present.is_limited() || self.changes_window()
         };
@@ -227,4 +228,10 @@ impl Resolver<'_> {
         self.same_template = Some(same);
         same
     }
+}
+
+/// Whether a person stopped the change to the present content of a source.
+fn is_aborted(source: &ObjectName, present: &Observed) -> bool {
+    let policy = present.spread_policy();
+    policy.has_waves() && policy.verdict(source, present.digests()).aborted
 }

@@ -245,6 +245,7 @@ fn standing_follows_record_and_present_content() {
             health: Health::Settled,
             source: &configmap(source),
             content: content.digests(),
+            set: None,
         };
         match record.standing(&view, |used| used.snapshot.as_deref() != Some(BLUE)) {
             Standing::Apart => "apart",
@@ -265,9 +266,10 @@ fn standing_follows_record_and_present_content() {
         record.pinned = CompactMap::from_iter([(configmap("demo"), Digest::of_bytes("keys"))]);
     };
     let written = |at: i64| move |record: &mut Record| record.pace.written = second(at).ok();
-    let cases: [StandingCase<'_>; 13] = [
+    let cases: [StandingCase<'_>; 14] = [
         ("waits", "Deployment", "demo", &green, &|_| ()),
         ("apart", "Deployment", "demo", &green, &|record| record.track = false),
+        ("apart", "Deployment", "demo", &green, &|record| record.uses[0].on_hold = true),
         ("apart", "Job", "demo", &green, &|_| ()),
         ("apart", "Deployment", "another", &green, &|_| ()),
         ("apart", "Deployment", "demo", &green, &|record| record.uses[0].excluded = true),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use confrev::{
     annotations,
-    resolve::{Health, Member, RollOrder, Spread, SpreadPolicy, Standing, Verdict, auto_roll_value},
+    resolve::{Health, Member, RollOrder, Spread, SpreadPolicy, Standing, Verdict, Waiting, auto_roll_value},
     snapshot::Digest,
 };
 use jiff::Timestamp;
@@ -80,6 +80,25 @@ fn roll_by_controller_records_its_time() {
     assert_eq!(moved(&world.update(&asked, &second)), Value::Null, "a user moves it");
 }
 
+/// The controller may not know yet that a person has stopped the change.
+#[test]
+fn roll_to_aborted_content_keeps_snapshot() {
+    for (aborted, expected) in [(GREEN, BLUE), (BLUE, GREEN)] {
+        let (mut world, first) = pending("1");
+        let source = world.objects.get_mut(&configmap("demo")).unwrap();
+        source["metadata"]["annotations"][annotations::ABORTED] = json!(aborted);
+        let second = poke(&mut world, &first, 5);
+        assert_eq!(volume(&second, 0), expected, "{aborted} is aborted");
+        let seen = |object: &Value| annotation(&object["metadata"], annotations::SEEN);
+        assert_eq!(seen(&second) == seen(&first), expected == BLUE, "{aborted} is aborted");
+        let mut deployed = second.clone();
+        deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+        deployed["spec"]["template"]["spec"]["volumes"] =
+            deployment(&["demo"])["spec"]["template"]["spec"]["volumes"].clone();
+        assert_eq!(volume(&world.update(&deployed, &second), 0), GREEN, "a deployment");
+    }
+}
+
 #[test]
 fn without_waves_no_time_is_recorded() {
     let mut world = World::default();
@@ -99,8 +118,13 @@ fn thousands_of_workloads_take_linear_time() {
         let run = || {
             let start = Instant::now();
             let members = keys.iter().map(|key| {
-                let place = RollOrder::of(0, Health::Settled, false, &content, &["ns", "Deployment", key]);
-                Member { workload: key, standing: Standing::Waits(place), is_rolling: false }
+                let place =
+                    RollOrder::of(0, Health::Settled, false, content.as_bytes(), &["ns", "Deployment", key]);
+                Member {
+                    workload: key,
+                    standing: Standing::Waits(Waiting { place, moved: None }),
+                    is_rolling: false,
+                }
             });
             let spread = Spread::of(&policy, Verdict::default(), Timestamp::UNIX_EPOCH, members);
             let took = start.elapsed();

@@ -12,6 +12,7 @@ use super::{
     held::{BAKE, spread},
     reconciled::Reconciled,
     state::State,
+    workload::is_rolling,
 };
 use crate::{
     cluster::WorkloadKey,
@@ -21,7 +22,7 @@ use crate::{
         name::Name,
         queue::Task,
     },
-    resolve::{AnalysisRun, EndedWave, Record, RunState},
+    resolve::{AnalysisRun, EndedWave, RunState},
 };
 
 /// How long a change settles before its waves are checked. Many workloads may report at once.
@@ -89,9 +90,7 @@ impl State {
 
     fn analyse_wave(&self, source: &Name, now: Timestamp) -> Reconciled {
         let Some(known) = self.index.existing_source(source) else { return Reconciled::Done };
-        let is_rolling = |key: &WorkloadKey, record: &Record| {
-            self.queue.is_working(&Task::Roll(key.clone())) || self.rolls.may_take_effect(key, record, now)
-        };
+        let is_rolling = is_rolling(&self.queue, &self.rolls, now);
         let Some(spread) = spread(&self.index, source, known, is_rolling, now) else {
             return Reconciled::Done;
         };
@@ -198,7 +197,7 @@ mod tests {
                 rolls::Rolling,
             },
         },
-        resolve::Health,
+        resolve::{Health, Record},
     };
 
     const ANALYSED: [(&str, &str); 3] = [("waves", "1"), ("analysis", "sound"), ("on-failure", "revert")];
@@ -277,7 +276,7 @@ mod tests {
         assert!(state.queue.pop(at(1), at(0)).is_some());
         assert_eq!(step(&mut state, 10), "later 15", "a roll is in progress");
         let mut state = moved_one(Health::Settled, &ANALYSED);
-        let rolling = Rolling { since: at(0), before: on(1, Health::Settled) };
+        let rolling = Rolling { since: at(0), before: on(1, Health::Settled), turns: None };
         state.rolls.start(&key("waits"), rolling, (at(0), SignedDuration::ZERO), false);
         state.rolls.end(&key("waits"), false, at(5));
         assert_eq!(step(&mut state, 10), "later 15", "a roll may take effect");
@@ -374,7 +373,7 @@ mod tests {
         let known =
             |state: &State| state.index.analyses().get(&source("a")).map(|known| known.run.state.clone());
         let is_held = |state: &mut State, second| {
-            let turn = state.held_workloads.check(&state.index, &key("waits"), |_, _| false, at(second));
+            let turn = state.held_workloads.check(&state.index, &key("waits"), |_, _, _| false, at(second));
             turn.held.is_some()
         };
         assert!(is_held(&mut state, 20));

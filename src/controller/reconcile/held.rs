@@ -12,7 +12,10 @@ use crate::{
         index::{Index, changed_sources::ChangedSources, records::SourceRecord},
         name::Name,
     },
-    resolve::{Health, Member, Proof, Record, RollOrder, RunState, Spread, Standing, Wait, WorkloadView},
+    resolve::{
+        Health, Member, Proof, Record, RollOrder, RunState, SetVersion, Spread, Standing, Use, Wait, Waiting,
+        WorkloadView,
+    },
     snapshot::{Digest, Digests},
 };
 
@@ -55,7 +58,7 @@ impl Recent {
 #[derive(Debug, Default)]
 pub(crate) struct HeldWorkloads {
     /// Workloads that are held until others prove a content sound, or by a window or a set. Each with whether only the bake
-    /// time of a wave, its turn or a window holds it.
+    /// time of a wave, its turn, a running analysis or a window holds it.
     held: HashMap<WorkloadKey, bool>,
     /// By source, or by group. Nothing that lets a workload roll is remembered: the next one must see its roll.
     recent: HashMap<Name, Recent>,
@@ -68,6 +71,8 @@ pub(crate) struct HeldWorkloads {
 pub(crate) struct Turn {
     /// `None` if the workload is not held.
     pub held: Option<Held>,
+    /// The sources to whose contents it may not roll yet, if it may roll to others meanwhile.
+    pub waiting: Vec<Name>,
     /// The Events about holds that ended, and about invalid settings.
     pub events: Vec<Event>,
 }
@@ -82,12 +87,13 @@ pub(crate) struct Held {
 }
 
 impl HeldWorkloads {
-    /// Checks the turn of a pending workload.
+    /// Checks the turn of a pending workload, for each of its sources. A change that waits does not hold the changes of other
+    /// sources, if admission can keep the workload from its content.
     pub(crate) fn check(
         &mut self,
         index: &Index,
         key: &WorkloadKey,
-        is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
+        is_rolling: impl Fn(&WorkloadKey, &Record, Option<&Digest>) -> bool,
         now: Timestamp,
     ) -> Turn {
         let Some(record) = index.workload(key) else { return Turn::default() };
@@ -96,6 +102,7 @@ impl HeldWorkloads {
         let mut waits: Vec<(Name, Wait<WorkloadKey>)> = Vec::new();
         let mut begins: Vec<Event> = Vec::new();
         let mut refused: Vec<Name> = Vec::new();
+        let mut can_keep = true;
         // The annotation `hold` decides about its sources, and no other workload.
         let free = || record.uses.iter().filter(|used| !used.on_hold);
         for used in free() {
@@ -110,9 +117,14 @@ impl HeldWorkloads {
                 refused.push(name);
                 continue;
             }
-            let Standing::Waits(place) = standing(index, key, record, &name, known) else { continue };
+            let Standing::Waits(Waiting { place, .. }) = standing(index, key, record, &name, known) else {
+                continue;
+            };
             match self.wait(index, &name, known, (key, has_failed, place), &is_rolling, now) {
-                Err(wait) => waits.push((name, wait)),
+                Err(wait) => {
+                    can_keep &= keeps(record, used, known);
+                    waits.push((name, wait));
+                }
                 Ok(begun) => begins.extend(begun),
             }
         }
@@ -127,22 +139,31 @@ impl HeldWorkloads {
         let changed: Vec<_> = changed.collect();
         let ended = changed.iter().filter(|source| !refused.contains(source));
         let mut events: Vec<_> = ended.filter_map(|source| self.end_report(index, source, now)).collect();
-        let has_other = || {
-            let rolls = free().any(|used| {
+        // The other changes of the workload.
+        let others: Vec<_> = free()
+            .filter_map(|used| {
                 let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-                let is_pending = |known: &SourceRecord| record.is_pending_for(used, &known.present);
-                !refused.contains(&name) && index.existing_source(&name).is_some_and(is_pending)
-            });
-            rolls || index.joining(key).is_some() || index.is_returning(key, record)
-        };
-        if waits.is_empty() && !refused.is_empty() && !has_other() {
-            self.held.insert(key.clone(), false);
-            return Turn { held: Some(Held { until: now + BAKE, new: Vec::new() }), events };
-        }
-        if waits.is_empty() {
+                let known = index.existing_source(&name)?;
+                let is_held = refused.contains(&name) || waits.iter().any(|(of, _)| *of == name);
+                (!is_held && record.is_pending_for(used, &known.present)).then_some(known)
+            })
+            .collect();
+        let has_other = !others.is_empty() || index.joining(key).is_some() || index.is_returning(key, record);
+        can_keep &= waits.iter().all(|(source, _)| {
+            let waiting = index.existing_source(source);
+            waiting.is_none_or(|waiting| others.iter().all(|other| !is_one_move(waiting, other)))
+        });
+        let is_held = if waits.is_empty() { !refused.is_empty() } else { true };
+        if !is_held || (has_other && can_keep) {
             self.held.remove(key);
             events.extend(begins);
-            return Turn { held: None, events };
+            let waiting = waits.into_iter().map(|(source, _)| source).collect();
+            return Turn { held: None, waiting, events };
+        }
+        if waits.is_empty() {
+            self.held.insert(key.clone(), false);
+            let held = Some(Held { until: now + BAKE, new: Vec::new() });
+            return Turn { held, waiting: Vec::new(), events };
         }
         let bakes = waits.iter().all(|(_, wait)| is_expected(wait));
         self.held.insert(key.clone(), bakes);
@@ -164,7 +185,7 @@ impl HeldWorkloads {
                 | Wait::Refused => {}
             }
         }
-        Turn { held: Some(Held { until, new }), events }
+        Turn { held: Some(Held { until, new }), waiting: Vec::new(), events }
     }
 
     /// Why a workload may not roll to the content of a source yet. `Ok`: it may; with an Event if it begins a wave.
@@ -174,7 +195,7 @@ impl HeldWorkloads {
         source: &Name,
         known: &SourceRecord,
         (waiting, has_failed, place): (&WorkloadKey, bool, RollOrder),
-        is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
+        is_rolling: impl Fn(&WorkloadKey, &Record, Option<&Digest>) -> bool,
         now: Timestamp,
     ) -> Result<Option<Event>, Wait<WorkloadKey>> {
         let scope = index.scope(source);
@@ -186,7 +207,9 @@ impl HeldWorkloads {
         if index.awaits_sibling(source) {
             return Err(Wait::Turn);
         }
-        let is_rolling = |key: &WorkloadKey, record: &Record| key != waiting && is_rolling(key, record);
+        let is_rolling = |key: &WorkloadKey, record: &Record, content: Option<&Digest>| {
+            key != waiting && is_rolling(key, record, content)
+        };
         let Some(spread) = spread(index, source, known, is_rolling, now) else { return Ok(None) };
         let Some(wait) = spread.wait(has_failed, place) else {
             let begun = spread.progress().filter(|progress| progress.begins);
@@ -233,7 +256,7 @@ impl HeldWorkloads {
         self.held.len()
     }
 
-    /// How many of them wait for the bake time of a wave, or for their turn in it.
+    /// How many of them wait for the bake time of a wave, their turn in it, a running analysis or a window.
     pub(crate) fn baking(&self) -> usize {
         self.held.values().filter(|bakes| **bakes).count()
     }
@@ -279,6 +302,24 @@ impl HeldWorkloads {
     }
 }
 
+/// Whether admission can keep a workload that rolls from the content of this source: it states what to keep, and the source itself
+/// says that its changes wait for their turn.
+fn keeps(record: &Record, used: &Use, known: &SourceRecord) -> bool {
+    let has_content = used.snapshot.is_some() || (used.live && record.seen.contains_key(&used.source));
+    has_content && known.spread.is_limited()
+}
+
+/// Whether a workload that moves to the content of the other source would also move to that of the waiting one: they belong to one
+/// set, or have the same content, by which a roll names those whose turn has come.
+fn is_one_move(waiting: &SourceRecord, other: &SourceRecord) -> bool {
+    fn set(of: &SourceRecord) -> Option<&str> {
+        SetVersion::parse(of.spread.set.as_deref()?).map(|set| set.name)
+    }
+    let is_named =
+        other.spread.is_limited() && waiting.present.digests.current() == other.present.digests.current();
+    is_named || set(waiting).is_some_and(|name| set(other) == Some(name))
+}
+
 /// Whether a wait ends by itself: no person needs to act.
 fn is_expected(wait: &Wait<WorkloadKey>) -> bool {
     match wait {
@@ -309,16 +350,17 @@ pub(crate) fn objection(
     if let Some((snapshot, refusal)) = index.refused_of(source, content) {
         return Some(format!("{} was refused ({})", snapshot.object.name, refusal.reason));
     }
-    let spread = spread(index, source, content, |_, _| false, now)?;
+    let spread = spread(index, source, content, |_, _, _| false, now)?;
     Some(event_texts::proof(index, source, &content.present.digests.current(), spread.bad()?))
 }
 
-/// How far a content of a source has spread; `None` if nothing limits that.
+/// How far a content of a source has spread; `None` if nothing limits that. `is_rolling`: whether a roll of a workload is in progress,
+/// if a content is given, one that may take it.
 pub(super) fn spread(
     index: &Index,
     source: &Name,
     known: &SourceRecord,
-    is_rolling: impl Fn(&WorkloadKey, &Record) -> bool,
+    is_rolling: impl Fn(&WorkloadKey, &Record, Option<&Digest>) -> bool,
     now: Timestamp,
 ) -> Option<Spread<WorkloadKey>> {
     let change = index.change(source, known);
@@ -331,10 +373,13 @@ pub(super) fn spread(
     }
     let is_rolling = &is_rolling;
     let members = change.sources.iter().flat_map(|(source, known)| {
-        index.workloads_using(source).map(move |(key, record)| Member {
-            workload: key,
-            standing: standing(index, key, record, source, known),
-            is_rolling: is_rolling(key, record),
+        let content = known.present.digests.current();
+        index.workloads_using(source).map(move |(key, record)| {
+            let standing = standing(index, key, record, source, known);
+            // Admission takes any content of a source that has no limits itself.
+            let is_named = matches!(standing, Standing::Waits(_)) && known.spread.is_limited();
+            let is_rolling = is_rolling(key, record, is_named.then_some(&content));
+            Member { workload: key, standing, is_rolling }
         })
     });
     let spread = Spread::of(&policy, change.verdict(index), now, members);
@@ -367,6 +412,7 @@ pub(super) fn standing(
         health: index.health(key, record),
         source: &source.object,
         content: &known.present.digests,
+        set: known.spread.set.as_deref(),
     };
     record.standing(&view, |used| index.holds_other(used, source, known))
 }
@@ -392,7 +438,8 @@ mod tests {
 
     /// Until when the workload is held in milliseconds, and the sources whose hold is to be reported; and the Events.
     fn check(state: &mut State, name: &str, now: Timestamp) -> (Option<(i64, Vec<Name>)>, Vec<Event>) {
-        let Turn { held, events } = state.held_workloads.check(&state.index, &key(name), |_, _| false, now);
+        let Turn { held, events, .. } =
+            state.held_workloads.check(&state.index, &key(name), |_, _, _| false, now);
         (held.map(|held| (held.until.as_millisecond(), held.new)), events)
     }
 
@@ -556,6 +603,79 @@ mod tests {
             let condition = Precondition::Version("7".to_owned());
             state.index.apply_joining(&key("web"), record, condition, &mut Vec::new());
             assert!(!is_held(&mut state, "web", at(11)), "{what}, and its namespace opts it in");
+        }
+    }
+
+    /// The change of a waits for another workload. The source b changes as well.
+    #[test]
+    fn waiting_change_holds_no_other_change() {
+        let one = [("max-in-flight", "1")];
+        let seen = |b: u8| [(object("a"), digest(1)), (object("b"), digest(b))].into_iter().collect();
+        let uses = |a: Use, b: u8| Record { seen: seen(b), ..record("web", &[a, used("b", Some(b))]) };
+        let plain = |content| limited("b", content, &[]);
+        let in_set = |name, content| limited(name, content, &[one[0], ("set", "shop/1")]);
+        let both = || uses(used("a", Some(1)), 1);
+        let live = || uses(Use { live: true, ..used("a", None) }, 1);
+        let never_read = || Record { seen: [(object("b"), digest(1))].into_iter().collect(), ..live() };
+        for (what, record, a, b, rolls) in [
+            ("b has not changed", uses(used("a", Some(1)), 3), limited("a", 2, &one), plain(3), false),
+            ("b has no limits", both(), limited("a", 2, &one), plain(3), true),
+            ("b has limits", both(), limited("a", 2, &one), limited("b", 3, &one), true),
+            ("they are a set", both(), in_set("a", 2), in_set("b", 3), false),
+            ("b is in a set", both(), limited("a", 2, &one), in_set("b", 3), true),
+            (
+                "they have one content",
+                both(),
+                limited("a", 2, &one),
+                limited("b", 2, &[("waves", "9")]),
+                false,
+            ),
+            ("the same, and b has no limits", both(), limited("a", 2, &one), plain(2), true),
+            ("it reads a live", live(), limited("a", 2, &one), plain(3), true),
+            ("it has not read a yet", never_read(), limited("a", 2, &one), plain(3), false),
+            ("its reference to a is new", uses(used("a", None), 1), limited("a", 2, &one), plain(3), false),
+        ] {
+            let rolling = on(2, Health::Progressing);
+            let mut state = state(&[("moved", &rolling), ("web", &record)]);
+            for (name, known) in [("a", a), ("b", b)] {
+                set_source(&mut state, name, known);
+            }
+            let Turn { held, waiting, .. } =
+                state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, at(10));
+            let expected = if rolls { vec![source("a")] } else { Vec::new() };
+            assert_eq!((held.is_none(), waiting), (rolls, expected), "{what}");
+            assert_eq!(state.held_workloads.is_held(&key("web")), !rolls, "{what}");
+        }
+    }
+
+    /// Two sources with waves change at once. Whatever the order of each, some workload may roll; to both contents, if they are a set,
+    /// or if the workload is not resolved yet.
+    #[test]
+    fn workloads_of_two_sources_with_waves_move() {
+        for (set, is_new) in [(None, false), (Some("shop/2"), false), (None, true)] {
+            for changes in 2..22 {
+                let content = |name: &str| if name == "a" { 100 + changes } else { 200 + changes };
+                let uses = ["a", "b"].map(|name| used(name, (!is_new).then_some(1)));
+                let waits = Record {
+                    seen: [(object("a"), digest(1)), (object("b"), digest(1))].into_iter().collect(),
+                    ..record("web", &uses)
+                };
+                let names = ["one", "two", "three", "four"];
+                let mut state = state(&names.map(|name| (name, &waits)));
+                for name in ["a", "b"] {
+                    let of_set = set.map(|set| ("set", set));
+                    let settings: Vec<_> = std::iter::once(("waves", "1")).chain(of_set).collect();
+                    set_source(&mut state, name, limited(name, content(name), &settings));
+                }
+                let turns = names.map(|name| {
+                    state.held_workloads.check(&state.index, &key(name), |_, _, _| false, at(10))
+                });
+                let may = turns.iter().filter(|turn| turn.held.is_none());
+                let moves: Vec<_> = may.map(|turn| 2 - turn.waiting.len()).collect();
+                assert_eq!(moves.iter().sum::<usize>(), 2, "{set:?}, change {changes}: {moves:?}");
+                let is_joint = set.is_some() || is_new;
+                assert!(!is_joint || moves == [2], "{set:?}, change {changes}: {moves:?}");
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{cluster::WorkloadKey, resolve::Record};
+use crate::{cluster::WorkloadKey, resolve::Record, snapshot::Digest};
 
 /// How long a roll whose outcome is unknown may take effect, after it failed. By then it was tried again several times, and
 /// each try that the API server answers settles the outcome: it requires the same version of the workload. A workload whose
@@ -18,6 +18,9 @@ pub(crate) struct Rolling {
     pub since: Timestamp,
     /// Its record before the roll. A watch may report the roll before its response.
     pub before: Record,
+    /// The contents whose turn was checked, if it uses sources that limit how far a change spreads. The roll takes no other
+    /// content of such a source.
+    pub turns: Option<Vec<Digest>>,
 }
 
 /// A roll whose outcome is unknown.
@@ -25,6 +28,8 @@ pub(crate) struct Rolling {
 struct Unknown {
     /// The last roll before it.
     last_roll: Option<Timestamp>,
+    /// As of [`Rolling`].
+    turns: Option<Vec<Digest>>,
     /// Until when it may take effect.
     until: Timestamp,
 }
@@ -92,10 +97,11 @@ impl Rolls {
     pub(crate) fn end(&mut self, key: &WorkloadKey, is_known: bool, now: Timestamp) -> Option<Rolling> {
         let rolling = self.rolling.remove(key);
         self.unknown.remove(key);
-        if let Some(Rolling { before, .. }) = rolling.as_ref().filter(|_| !is_known) {
+        if let Some(Rolling { before, turns, .. }) = rolling.as_ref().filter(|_| !is_known) {
             let until = now + UNKNOWN_OUTCOME;
+            let (last_roll, turns) = (before.last_roll, turns.clone());
             self.unknown.retain(|_, unknown| unknown.until > now);
-            self.unknown.insert(key.clone(), Unknown { last_roll: before.last_roll, until });
+            self.unknown.insert(key.clone(), Unknown { last_roll, turns, until });
         }
         rolling
     }
@@ -104,6 +110,17 @@ impl Rolls {
     pub(crate) fn may_take_effect(&self, key: &WorkloadKey, record: &Record, now: Timestamp) -> bool {
         let unknown = self.unknown.get(key).filter(|unknown| unknown.until > now);
         unknown.is_some_and(|unknown| record.last_roll <= unknown.last_roll)
+    }
+
+    /// Whether the roll of a workload that is in progress, or whose outcome is unknown, may take this content of a source that
+    /// limits how far a change spreads.
+    pub(crate) fn may_take(&self, key: &WorkloadKey, content: &Digest) -> bool {
+        let turns = match (self.rolling.get(key), self.unknown.get(key)) {
+            (Some(rolling), _) => &rolling.turns,
+            (None, Some(unknown)) => &unknown.turns,
+            (None, None) => return true,
+        };
+        turns.as_ref().is_none_or(|turns| turns.contains(content))
     }
 
     /// How often a roll waited for the global rate since the last call.
@@ -131,7 +148,8 @@ mod tests {
         let (web, other) = (fixture::key("web"), fixture::key("other"));
         let mut rolls = Rolls::default();
         let end = |rolls: &mut Rolls, key: &WorkloadKey, is_known, at| {
-            let rolling = Rolling { since: now, before: before.clone() };
+            let turns = Some(vec![fixture::digest(1)]);
+            let rolling = Rolling { since: now, before: before.clone(), turns };
             rolls.start(key, rolling, (now, SignedDuration::ZERO), false);
             assert_eq!(rolls.rolling(key).map(|rolling| rolling.since), Some(now));
             assert!(rolls.end(key, is_known, at).is_some(), "it was in progress");
@@ -144,6 +162,7 @@ mod tests {
         {
             assert_eq!(rolls.may_take_effect(key, &before, after(second)), may, "{key:?} after {second} s");
         }
+        assert_eq!([1, 2].map(|content| rolls.may_take(&web, &fixture::digest(content))), [true, false]);
         let rolled = Record { last_roll: Some(after(1)), ..before.clone() };
         assert!(!rolls.may_take_effect(&web, &rolled, after(2)), "the record shows it");
         end(&mut rolls, &other, true, after(21));
@@ -159,9 +178,10 @@ mod tests {
         let key = fixture::key("web");
         let mut rolls = Rolls::default();
         for waited in [true, false, true] {
-            let rolling = Rolling { since: now, before: record.clone() };
+            let rolling = Rolling { since: now, before: record.clone(), turns: None };
             rolls.start(&key, rolling, (now, SignedDuration::from_millis(100)), waited);
         }
+        assert!(rolls.may_take(&key, &fixture::digest(1)), "no source of it is limited");
         assert_eq!(rolls.take_rate_waits(), 2);
         assert_eq!(rolls.take_rate_waits(), 0, "each is reported once");
     }

@@ -12,11 +12,17 @@ use super::{
     gates::{self, Shut},
     held::{Held, Turn},
     reconciled::Reconciled,
-    rolls::Rolling,
+    rolls::{Rolling, Rolls},
 };
 use crate::{
     cluster::{Candidate, Precondition, WorkloadKey},
-    controller::{action::Action, index::Index, name::Name, queue::Task, reconcile::state::State},
+    controller::{
+        action::Action,
+        index::Index,
+        name::Name,
+        queue::{Queue, Task},
+        reconcile::state::State,
+    },
     resolve::Record,
     snapshot::Digest,
 };
@@ -139,7 +145,8 @@ impl State {
         }
         let due = self.roll_due(key, now);
         let was_held = self.held_workloads.is_held(key);
-        let mut free = due.max(self.held_until(key, now).unwrap_or(now));
+        let turn = self.turn(key, now);
+        let mut free = due.max(turn.as_ref().err().copied().unwrap_or(now));
         if free <= now && self.awaits_snapshot(key, &record) {
             free = due + SNAPSHOT_PATIENCE;
         }
@@ -150,24 +157,22 @@ impl State {
         let since = self.rolls.pending_since(key).unwrap_or(now);
         let version = || Precondition::Version(record.resource_version.clone());
         let condition = self.index.joining(key).cloned().unwrap_or_else(version);
-        let turns = turns(&self.index, key, &record);
-        let rolling = Rolling { since, before: record };
+        let turns = turns(&self.index, key, &record, &turn.unwrap_or_default());
+        let rolling = Rolling { since, before: record, turns: turns.clone() };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
         Reconciled::Act(Action::Poke { workload: key.clone(), condition, turns })
     }
 
-    /// When to check the turn of a pending workload again; `None` if the workload is not held.
-    fn held_until(&mut self, key: &WorkloadKey, now: Timestamp) -> Option<Timestamp> {
-        let is_rolling = |key: &WorkloadKey, record: &Record| {
-            self.queue.is_working(&Task::Roll(key.clone())) || self.rolls.may_take_effect(key, record, now)
-        };
-        let Turn { held, events } = self.held_workloads.check(&self.index, key, is_rolling, now);
+    /// The sources to whose contents a pending workload may not roll yet. An error: when to check its turn again, since it is held.
+    fn turn(&mut self, key: &WorkloadKey, now: Timestamp) -> Result<Vec<Name>, Timestamp> {
+        let is_rolling = is_rolling(&self.queue, &self.rolls, now);
+        let Turn { held, waiting, events } = self.held_workloads.check(&self.index, key, is_rolling, now);
         self.report(events, now);
-        let Held { until, new } = held?;
+        let Some(Held { until, new }) = held else { return Ok(waiting) };
         for source in new {
             self.report_hold(source, until);
         }
-        Some(until)
+        Err(until)
     }
 
     /// Whether a source that the workload uses is being read: its settings may postpone the roll.
@@ -187,16 +192,30 @@ impl State {
     }
 }
 
-/// The present contents of the sources that limit how far a change spreads, whose turn was checked for the workload; `None` if
+/// Whether a roll of a workload is in progress, or may still take effect; with a content, one that may take it.
+pub(super) fn is_rolling(
+    queue: &Queue,
+    rolls: &Rolls,
+    now: Timestamp,
+) -> impl Fn(&WorkloadKey, &Record, Option<&Digest>) -> bool {
+    move |key, record, content| {
+        let is_rolling =
+            queue.is_working(&Task::Roll(key.clone())) || rolls.may_take_effect(key, record, now);
+        is_rolling && content.is_none_or(|content| rolls.may_take(key, content))
+    }
+}
+
+/// The present contents of the sources that limit how far a change spreads, whose turn has come for the workload; `None` if
 /// it uses no such source. One of them may change again before the write is admitted. A source that is not known may have limits,
-/// and it is the workload's turn for none of its contents.
-fn turns(index: &Index, key: &WorkloadKey, record: &Record) -> Option<Vec<Digest>> {
+/// and it is the workload's turn for none of its contents. `waiting`: the sources whose turn has not come.
+fn turns(index: &Index, key: &WorkloadKey, record: &Record, waiting: &[Name]) -> Option<Vec<Digest>> {
     let (mut turns, mut has_limits) = (Vec::new(), false);
     for used in &record.uses {
-        match index.existing_source(&Name::new(Arc::clone(&key.namespace), used.source.clone())) {
+        let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        match index.existing_source(&name) {
             Some(known) if !known.spread.is_limited() => {}
-            Some(known) => turns.push(known.present.digests.current()),
-            None => has_limits = true,
+            Some(known) if !waiting.contains(&name) => turns.push(known.present.digests.current()),
+            Some(_) | None => has_limits = true,
         }
     }
     (has_limits || !turns.is_empty()).then_some(turns)
@@ -243,7 +262,7 @@ mod tests {
                     None => state.index.set_source_unknown(&source(name)),
                 }
             }
-            assert_eq!(turns(&state.index, &key("web"), &record), expected);
+            assert_eq!(turns(&state.index, &key("web"), &record, &[]), expected);
         }
     }
 
@@ -279,7 +298,7 @@ mod tests {
             ("it was held until now", 3, true, 0),
         ] {
             let mut state = pending();
-            let other = Rolling { since: at(0), before: on(1, Health::Settled) };
+            let other = Rolling { since: at(0), before: on(1, Health::Settled), turns: None };
             // The rolls of one second may run at once.
             let pause = SignedDuration::from_secs(allowed_at + 1);
             state.rolls.start(&key("other"), other, (at(0), pause), false);

@@ -146,6 +146,8 @@ fn failure_takes_moved_workloads_back() {
             let of = |reason: &str| events.iter().filter(|event| event["reason"] == reason).count();
             assert!(of("ContentRefused") >= 1 && of("Reverted") >= loads.len(), "{events:#?}");
 
+            let stopped = world.confrev(&["waves", "promote", "demo"]).failed(1);
+            assert!(stopped.contains("has no waves"), "{stopped}");
             world.confrev(&["waves", "retry", "demo"]).ok();
             wait_for("another failure", 3 * LIMIT, || match refused_at(&world, "bad") {
                 Some(again) if again != first => Ok(()),
@@ -192,6 +194,8 @@ fn aborted_rollout_refuses_content() {
     assert_eq!(reason, format!("Rollout/{first} failed: aborted or degraded"));
     let shown = text(&world.confrev_json(&["waves", "demo"])["reason"]);
     assert!(shown.contains("refused"), "{shown}");
+    let stopped = world.confrev(&["waves", "promote", "demo"]).failed(1);
+    assert!(stopped.contains("was refused, so no workload moves to it"), "{stopped}");
     let set = |load: &Load| active(&world, load).len();
     wait_for("one ReplicaSet each", LIMIT, || expect(&loads.each_ref().map(set), &[1, 1]));
     holds_for("the refusal", Duration::from_secs(4), || expect(&moved_to(&world, &loads, "A").len(), &2));

@@ -135,7 +135,10 @@ impl Spread {
         let ends = ends(noted(annotations::WAVES), members.len());
         let wave = ends.iter().position(|end| *end > last).unwrap_or(ends.len());
         let limit = |wave: usize| ends.get(wave).copied().unwrap_or(members.len());
-        let promoted = sources.iter().map(|of| promoted(of, to)).min().unwrap_or_default();
+        // A promotion ends when a workload moves to other content.
+        let other = members.iter().filter(|member| member.snapshot != to);
+        let other = other.filter_map(|member| self.last_move(member.key, &member.snapshot)?.in_turn).max();
+        let promoted = sources.iter().map(|of| promoted(of, to, other)).min().unwrap_or_default();
         if by_controller < limit(wave).max(promoted.checked_sub(1).map_or(0, limit)) {
             return Ok(());
         }
@@ -212,13 +215,15 @@ impl Spread {
     }
 }
 
-/// The last wave of a snapshot that a person let begin, counted from 1; 0 if there is none.
-fn promoted(source: &Value, snapshot: &str) -> usize {
-    let decided = annotation(source, annotations::PROMOTED).and_then(|text| text.split_once(' '));
-    match decided.filter(|(of, _)| *of == snapshot) {
-        Some((_, ALL_WAVES)) => usize::MAX,
-        Some((_, wave)) => wave.parse().unwrap(),
-        None => 0,
+/// The last wave of a snapshot that a person let begin since a workload moved to other content, counted from 1; 0 if there is none.
+fn promoted(source: &Value, snapshot: &str, other: Option<Timestamp>) -> usize {
+    let decided: Vec<_> = annotation(source, annotations::PROMOTED).unwrap_or_default().split(' ').collect();
+    let [of, wave, at] = decided[..] else { return 0 };
+    let is_over = other.is_some_and(|other| other > at.parse().unwrap());
+    match wave {
+        _ if of != snapshot || is_over => 0,
+        ALL_WAVES => usize::MAX,
+        wave => wave.parse().unwrap(),
     }
 }
 

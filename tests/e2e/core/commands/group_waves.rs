@@ -72,7 +72,8 @@ fn decisions_reach_all_namespaces_of_a_group() {
     wait_for("the second wave", LIMIT, || expect(&on(), &2));
     let said = first.confrev(&["waves", "abort", "demo"]).ok();
     assert_eq!(said, format!("ConfigMap/demo: no further workload moves to {b}, in 2 namespaces\n"));
-    second.confrev(&["waves", "promote", "demo"]).ok();
+    let stopped = second.confrev(&["waves", "promote", "demo"]).failed(1);
+    assert!(stopped.contains("is aborted, so no workload moves to it"), "{stopped}");
     holds_for("the aborted change", Duration::from_secs(3), || expect(&on(), &2));
     for world in &worlds {
         let shown = world.confrev_json(&["waves", "demo"]);
@@ -81,6 +82,7 @@ fn decisions_reach_all_namespaces_of_a_group() {
     }
     let said = second.confrev(&["waves", "retry", "demo"]).ok();
     assert_eq!(said, format!("ConfigMap/demo: {b} moves on in waves, in 2 namespaces\n"));
+    first.confrev(&["waves", "promote", "demo"]).ok();
     wait_for("the rest", LIMIT, || expect(&on(), &4));
     // A namespace with other content is a change of its own.
     first.set_config("demo", "C");

@@ -9,6 +9,7 @@ mod moves;
 mod partial_rights;
 mod reasons;
 mod revoke;
+mod several_changes;
 mod show;
 mod waves;
 mod windows;

@@ -42,7 +42,12 @@ fn person_promotes_aborts_and_retries_waves() {
             if reason.contains("not healthy yet") { Ok(()) } else { Err(reason) }
         });
         let table = world.confrev(&["waves", "demo"]).ok();
-        assert!(table.contains("\nWAVE       1 of 3\nMOVED      1 of 3, up to 1 in this wave\n"), "{table}");
+        let moved = loads.iter().find(|load| world.resolves_to(load, "demo", "B").is_ok()).unwrap();
+        let named = text(&world.confrev_json(&["waves", "demo"])["movedWorkloads"][0]);
+        assert_eq!(named.to_lowercase(), moved.reference());
+        let lines =
+            format!("\nWAVE       1 of 3\nMOVED      1 of 3, up to 1 in this wave\n           {named}\n");
+        assert!(table.contains(&lines), "{table}");
         let waiting = loads.iter().find(|load| world.resolves_to(load, "demo", "B").is_err()).unwrap();
         wait_for("the reason in the status", LIMIT, || {
             let status = world.confrev(&["status", &waiting.name]).ok();
@@ -57,7 +62,12 @@ fn person_promotes_aborts_and_retries_waves() {
         world.confrev(&["waves", "abort", "demo"]).ok();
         let again = world.confrev(&["waves", "abort", "demo"]).ok();
         assert!(again.contains("is already aborted"), "{again}");
-        world.confrev(&["waves", "promote", "demo"]).ok();
+        let stopped = world.confrev(&["waves", "promote", "demo"]).failed(1);
+        assert!(
+            stopped.contains(&format!("{b} is aborted, so no workload moves to it"))
+                && stopped.contains("run kubectl confrev waves retry configmap/demo first"),
+            "{stopped}"
+        );
         holds_for("the aborted change", Duration::from_secs(3), || expect(&on(), &2));
         let reason = text(&world.confrev_json(&["waves", "demo"])["reason"]);
         assert!(
@@ -77,6 +87,8 @@ fn person_promotes_aborts_and_retries_waves() {
         world.confrev(&["waves", "retry", "demo"]).ok();
         let again = world.confrev(&["waves", "retry", "demo"]).ok();
         assert!(again.contains("is neither aborted nor refused: nothing to retry"), "{again}");
+        holds_for("the second wave", Duration::from_secs(2), || expect(&on(), &2));
+        world.confrev(&["waves", "promote", "demo"]).ok();
         wait_for("the rest", LIMIT, || expect(&on(), &3));
         let none = world.confrev(&["waves", "promote", "demo"]).failed(1);
         assert!(none.contains("the last wave"), "{none}");

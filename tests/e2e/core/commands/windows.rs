@@ -15,7 +15,7 @@ use crate::world::{LIMIT, World, text};
 const WHILE: Duration = Duration::from_secs(4);
 
 /// A window of each day that opens in half a day.
-fn closed() -> String {
+pub(super) fn closed() -> String {
     let at = |hours| {
         let at = Timestamp::now() + SignedDuration::from_hours(hours);
         at.to_zoned(TimeZone::UTC).strftime("%H:%M").to_string()

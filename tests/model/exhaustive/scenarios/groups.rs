@@ -1,7 +1,10 @@
 //! Several workloads of one source, `max-in-flight` and waves.
 
-use confrev::{annotations, resolve::auto_roll_time};
-use jiff::SignedDuration;
+use confrev::{
+    annotations,
+    resolve::{ALL_WAVES, auto_roll_time, promotion},
+};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{
@@ -11,7 +14,7 @@ use super::{
     },
     Scenario,
 };
-use crate::store::{Key, Kind, annotation};
+use crate::store::{Key, Kind, annotation, set_meta};
 
 pub(super) const ALL: &[Scenario] = &[
     Scenario::new("many-workloads", many),
@@ -26,6 +29,12 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("analysis-approves-each-wave", analysis_approves).loose(),
     Scenario::new("failed-analysis-reverts", analysis_reverts).loose(),
     Scenario::new("analysis-of-one-wave", one_wave_is_analysed).loose(),
+    Scenario::new("deployment-while-a-wave-is-analysed", deployed_during_analysis).loose(),
+    Scenario::new("two-sources-with-waves", two_sources_with_waves).loose(),
+    Scenario::new("set-with-waves", set_with_waves).loose(),
+    Scenario::new("aborted-change-beside-another", aborted_beside_another).loose(),
+    Scenario::new("waves-with-a-hold", waves_with_hold).loose(),
+    Scenario::new("promoted-content-comes-back", promoted_content_comes_back).loose(),
 ];
 
 /// The bake time of the waves.
@@ -290,6 +299,139 @@ fn analysis_approves(play: &Play<'_>) {
     all_read(play, &files, "two");
     for file in &files {
         play.revisions(&file.key, 2);
+    }
+}
+
+/// A user deploys a workload that has not moved. The wave waits for its analysis all the same.
+fn deployed_during_analysis(play: &Play<'_>) {
+    let content = |text: &str| analysed(File::source("s", text)).note(annotations::WAVES, "1, 2");
+    let files = analysed_deployments(play, &content("one"));
+    play.apply(&content("two"));
+    play.seconds(60);
+    let two = play.snapshot("s", "two");
+    let on = || files.iter().filter(|file| is_on(play, file, &two)).count();
+    let waiting = files.iter().find(|file| !is_on(play, file, &two)).expect("the change moves in waves");
+    play.apply(&waiting.clone().image(1));
+    play.seconds(120);
+    if on() != 2 {
+        play.model.broken("rolls", format!("{} workloads have moved while the analysis runs", on()));
+    }
+    judged(play, "Successful");
+    play.rest();
+    all_read(play, &files, "two");
+}
+
+/// Three Deployments that use two sources with waves, after a change of both.
+fn two_changes(play: &Play<'_>, set: impl Fn(File, &str) -> File) -> [File; 3] {
+    let files = ["u", "v", "w"].map(|name| File::deployment(name, &["s", "t"]));
+    for version in ["one", "two"] {
+        for source in ["s", "t"] {
+            play.apply(&set(in_waves(File::source(source, &format!("{version}-{source}"))), version));
+        }
+        if version == "one" {
+            for file in &files {
+                play.apply(file);
+            }
+        }
+        play.rest();
+        play.model.take_time();
+    }
+    play.seconds(240);
+    play.rest();
+    for file in &files {
+        for source in ["s", "t"] {
+            play.reads(&file.key, source, &format!("two-{source}"));
+        }
+    }
+    files
+}
+
+/// Each source has an order of its own, and none waits for the other.
+fn two_sources_with_waves(play: &Play<'_>) {
+    two_changes(play, |file, _| file);
+}
+
+/// The sources of a set move together.
+fn set_with_waves(play: &Play<'_>) {
+    let files = two_changes(play, |file, version| file.note(annotations::SET, &format!("shop/{version}")));
+    for file in &files {
+        play.revisions(&file.key, 2);
+    }
+}
+
+/// A person has aborted the change of one source. That of another one reaches all workloads.
+fn aborted_beside_another(play: &Play<'_>) {
+    let files = ["u", "v", "w"].map(|name| File::deployment(name, &["s", "t"]));
+    play.apply(&in_waves(File::source("s", "one")));
+    play.apply(&File::source("t", "one"));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.apply(&in_waves(File::source("s", "two")));
+    play.seconds(10);
+    let two = play.snapshot("s", "two");
+    play.edit(&source_key("s"), |object| {
+        set_meta(object, "annotations", annotations::ABORTED, Some(&two));
+    });
+    play.apply(&File::source("t", "two"));
+    play.seconds(120);
+    for file in &files {
+        play.reads(&file.key, "t", "two");
+    }
+    if files.iter().all(|file| is_on(play, file, &two)) {
+        play.model.broken("rolls", "an aborted change went on".to_owned());
+    }
+    // A held change is checked each second, so the run comes to rest after it.
+    play.edit(&source_key("s"), |object| set_meta(object, "annotations", annotations::ABORTED, None));
+    play.seconds(120);
+    play.rest();
+    all_read(play, &files, "two");
+}
+
+/// A workload that keeps its snapshot takes no place that the others wait for.
+fn waves_with_hold(play: &Play<'_>) {
+    let files = deployments();
+    play.apply(&in_waves(File::source("s", "one")));
+    let [held, others @ ..] = &files;
+    play.apply(&others[0]);
+    play.apply(&others[1]);
+    play.rest();
+    let one = play.snapshot("s", "one");
+    let held = held.clone().note(annotations::HOLD, &one);
+    play.apply(&held);
+    play.rest();
+    play.model.take_time();
+    play.apply(&in_waves(File::source("s", "two")));
+    play.seconds(120);
+    play.rest();
+    all_read(play, others, "two");
+    play.reads(&held.key, "s", "one");
+}
+
+/// All waves of a content were promoted. It is replaced, and comes back in waves.
+fn promoted_content_comes_back(play: &Play<'_>) {
+    let files = deployments();
+    play.apply(&in_waves(File::source("s", "one")));
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    play.apply(&in_waves(File::source("s", "two")));
+    play.seconds(10);
+    // Faults do not change the time: the objects at rest are compared.
+    let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1000) + SignedDuration::from_secs(60);
+    let promoted = promotion(&play.snapshot("s", "two"), ALL_WAVES, now);
+    play.edit(&source_key("s"), |object| {
+        set_meta(object, "annotations", annotations::PROMOTED, Some(&promoted));
+    });
+    for content in ["two", "three", "two"] {
+        play.apply(&in_waves(File::source("s", content)).note(annotations::PROMOTED, &promoted));
+        play.seconds(180);
+        play.rest();
+        all_read(play, &files, content);
     }
 }
 

@@ -1,0 +1,53 @@
+//! Changes of several sources at once, each in its own waves.
+
+use confrev_controlplane::wait_for;
+use serde_json::json;
+
+use super::{Commands as _, windows::closed};
+use crate::manifests::{Kind, Workload};
+use crate::shared::running;
+use crate::world::{LIMIT, World, expect, text};
+
+/// Each source has an order of its own, and none waits for the other. A workload on hold takes no place in either.
+#[test]
+fn two_sources_with_waves_reach_all_workloads() {
+    let _confrev = running();
+    let world = World::new("several-changes");
+    for source in ["demo", "other"] {
+        world.set_config(source, "A");
+        world.kubectl(&["annotate", &format!("configmap/{source}"), "confrev.dev/waves=1, 2"]).ok();
+    }
+    let loads = ["one", "two", "three", "four", "five"]
+        .map(|name| Workload::new(Kind::Deployment, name, &["demo", "other"]).replicas(1));
+    for load in &loads {
+        world.apply(&load.manifest()).ok();
+    }
+    for load in &loads {
+        world.wait_reads(load, "demo", &["A"]);
+    }
+    let [held, rest @ ..] = &loads;
+    let hold = ["demo", "other"].map(|source| world.snapshot_name(source, "A")).join(", ");
+    world.kubectl(&["annotate", &held.reference(), &format!("confrev.dev/hold={hold}")]).ok();
+    world.wait_at_rest();
+
+    world.set_config("demo", "B");
+    world.set_config("other", "B");
+    wait_for("both changes to reach all others", 3 * LIMIT, || {
+        rest.iter().try_for_each(|load| {
+            world.resolves_to(load, "demo", "B")?;
+            world.resolves_to(load, "other", "B")
+        })
+    });
+    world.resolves_to(held, "demo", "A").expect("it is on hold");
+
+    // The reason names the window that keeps the next workload.
+    world.kubectl(&["annotate", "configmap/demo", &format!("confrev.dev/window={}", closed())]).ok();
+    world.set_config("demo", "C");
+    wait_for("the reason", LIMIT, || {
+        let shown = world.confrev_json(&["waves", "demo"]);
+        let reason = text(&shown["reason"]);
+        let is_shown = reason.contains(": outside the window of ConfigMap \"demo\"");
+        expect(&(is_shown, shown["movedWorkloads"] == json!([])), &(true, true))
+            .map_err(|_| format!("{shown}"))
+    });
+}
