@@ -31,8 +31,8 @@ static FIND_PREFIX: LazyLock<memmem::Finder<'static>> =
 /// How many workloads a warning names.
 const NAMED: usize = 3;
 
-/// Answers a review of a source. The answer never changes it, and refuses only settings of waves, windows and sets that cannot
-/// be followed.
+/// Answers a review of a source. The answer never changes it. It refuses settings of waves, windows, sets and schemas that cannot
+/// be followed, and content that fails its schema.
 pub(super) async fn mutate<A: Api>(
     context: &HandlerState<A>,
     call: &Caller,

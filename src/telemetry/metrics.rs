@@ -100,7 +100,10 @@ const STANDING: [(&str, &str); 12] = [
     ("snapshots", "Snapshots in the cluster"),
     ("pending_workloads", "Workloads with a pending roll"),
     ("held_workloads", "Workloads held by max-in-flight, waves, windows or sets"),
-    ("baking_workloads", "Workloads that wait for the bake time of a wave, their turn in it, or a window"),
+    (
+        "baking_workloads",
+        "Workloads that wait for the bake time of a wave, their turn in it, a running analysis, or a window",
+    ),
     ("pinned_workloads", "Workloads that an undo or a pin keeps on content other than the present content"),
     (
         "on_hold_workloads",

@@ -173,6 +173,15 @@ fn roles_of_users_hold_exactly_what_commands_need() {
         operator.does(&format!("pause {name}"));
         operator.does(&format!("resume {name}"));
     }
+    let annotate = |note: &str| {
+        bare.cluster.kubectl(&["annotate", "configmap", "demo", "--namespace", PLACE, note]).run().ok();
+    };
+    annotate("confrev.dev/waves=1");
+    for line in ["waves demo", "waves abort demo", "waves demo", "waves retry demo"] {
+        operator.does(line);
+    }
+    viewer.does("waves demo");
+    annotate("confrev.dev/waves-");
     operator.does("restore demo ~1 --yes");
     bare.cluster.kubectl(&["delete", "configmap", "demo", "--namespace", PLACE]).run().ok();
     operator.does("restore demo --yes");
