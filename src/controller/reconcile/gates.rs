@@ -57,7 +57,8 @@ pub(super) fn shut(index: &Index, key: &WorkloadKey, record: &Record, now: Times
         }
     }
     let set = |known: &'_ SourceRecord| known.gates.as_ref().is_some_and(|gates| gates.set.is_some());
-    if !moving().any(|(_, known)| set(known)) {
+    // A workload that returns from refused content does not wait for a set: admission keeps its snapshots of the set's sources.
+    if !moving().any(|(_, known)| set(known)) || index.is_returning(key, record) {
         return None;
     }
     if index.awaits_source(key) {
@@ -135,8 +136,11 @@ mod tests {
     use super::*;
     use crate::{
         controller::index::{
-            fixture::{digest, index, key, object, record, source, source_record, used},
-            records::{Gates, NamespaceSettings},
+            fixture::{
+                digest, index, key, object, record, refusal, reverting, snapshot, snapshot_record, source,
+                source_record, used,
+            },
+            records::{Gates, NamespaceSettings, SnapshotRecord},
         },
         resolve::Present,
         snapshot::SourceKind,
@@ -239,6 +243,25 @@ mod tests {
             index.set_source_unknown(&source("b"));
             assert_eq!(wait(&index, &record), Some((1, true, Vec::new())), "{what}, and is read again");
         }
+    }
+
+    /// The workload has moved to the content of a. The content of b has another version of the set.
+    #[test]
+    fn set_holds_no_return_from_refused_content() {
+        let record = Record {
+            seen: [(object("a"), digest(2)), (object("b"), digest(1))].into_iter().collect(),
+            previous: [(object("a"), snapshot("a", 1))].into_iter().collect(),
+            ..record("web", &[used("a", Some(2)), used("b", Some(1))])
+        };
+        let mut index = index(&[("web", &record)]);
+        let changes = &mut Vec::new();
+        let a = SourceRecord { gates: gated("a", None, Some("shop/1")).gates, ..reverting("a", 2) };
+        index.set_read(&source("a"), Some(a), changes);
+        index.set_read(&source("b"), Some(gated("b", None, Some("shop/2"))), changes);
+        assert_eq!(wait(&index, &record), Some((600, false, Vec::new())));
+        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
+        assert_eq!(wait(&index, &record), None, "it goes back");
     }
 
     #[test]
