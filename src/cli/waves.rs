@@ -103,9 +103,9 @@ pub(super) struct WavesStatus {
     /// Why no further workload moves now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// When a workload that waits moved to its present content.
+    /// The content, or that of a workload that waits, is from then. A promotion of the change is newer.
     #[serde(skip)]
-    last_other: Option<Timestamp>,
+    begun: Option<Timestamp>,
 }
 
 impl WavesStatus {
@@ -181,6 +181,10 @@ pub(super) async fn act(
     let own = snapshot_of(&history);
     let with_again = |value: Value, snapshot: Option<&str>| {
         let mut annotations = json!({key: value});
+        // Content that failed goes through all waves again, whatever was promoted before.
+        if key == annotations::RETRIED {
+            annotations[annotations::PROMOTED] = Value::Null;
+        }
         if let Some(again) = &again {
             annotations[annotations::RETRIED] = of_namespace(again, own.as_deref(), snapshot);
         }
@@ -265,9 +269,9 @@ fn decision(
     all: bool,
 ) -> Result<(&'static str, Value, String), Failure> {
     let WavesStatus { snapshot, wave, waves, .. } = status;
-    // A promotion ends once a workload moves to other content. The clock of this machine may be behind that of the controller.
+    // A promotion is newer than the change. The clock of this machine may be behind.
     let now = Timestamp::now();
-    let now = status.last_other.map_or(now, |last| last.max(now));
+    let now = status.begun.map_or(now, |begun| begun.max(now));
     let promoted = |wave: &str| json!(promotion(snapshot, wave, now));
     match action {
         WaveCommand::Promote if all => {
@@ -421,7 +425,9 @@ async fn status_of(
     let group = others.group.clone();
     let aborted = policy.aborted.as_deref() == Some(&*snapshot);
     let status = of_progress(source, target, snapshot, progress, reason);
-    Ok(WavesStatus { group, moved_workloads, aborted, analysis, ..status })
+    let sources = std::iter::once(present).chain(others.present().map(|(_, present)| present));
+    let begun = sources.filter_map(Observed::written).max().max(status.begun);
+    Ok(WavesStatus { group, moved_workloads, aborted, analysis, begun, ..status })
 }
 
 /// Why the workloads whose turn it is do not move: a closed window, or a set; `None` if one of them may, or if that is not known.
@@ -472,7 +478,7 @@ fn of_progress(
         limit: progress.limit,
         moved: progress.moved,
         moved_workloads: Vec::new(),
-        last_other: progress.last_other,
+        begun: progress.last_other,
         workloads: progress.total,
         aborted: false,
         analysis: None,

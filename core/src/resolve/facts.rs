@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Health, Past, Refusal, SchemaReference, SpreadPolicy};
+use jiff::Timestamp;
+
+use super::{Health, Past, Refusal, SchemaReference, SpreadPolicy, spread_policy::promotion_time};
 use crate::{
     annotations,
     snapshot::{
-        self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, Rotated, SourceKind,
+        self, Authorship, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, Rotated,
+        SourceKind,
     },
 };
 
@@ -357,9 +360,19 @@ impl Observed {
         self.spread_policy().is_limited()
     }
 
-    /// How far a change of it may spread.
+    /// How far a change of it may spread. A promotion is about one change: it ends when the content is written again.
     pub fn spread_policy(&self) -> SpreadPolicy {
-        SpreadPolicy::read(|key| self.annotation_text(key))
+        let mut policy = SpreadPolicy::read(|key| self.annotation_text(key));
+        let promoted_at = policy.promoted.as_deref().and_then(promotion_time);
+        if promoted_at.is_some_and(|at| self.written().is_some_and(|written| at < written)) {
+            policy.promoted = None;
+        }
+        policy
+    }
+
+    /// When the content was last written, in whole seconds, if the object's managedFields say so.
+    pub fn written(&self) -> Option<Timestamp> {
+        Authorship::of(self.json())?.at.parse().ok()
     }
 
     /// Why no workload resolves to it; `None` if it is not a sound snapshot, or not refused.

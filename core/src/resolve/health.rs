@@ -176,7 +176,7 @@ impl Health {
             Value::String(share) => {
                 let percent: i64 = share.strip_suffix('%')?.parse().ok()?;
                 let most = if percent < 100 { wanted - 1 } else { wanted };
-                Some((wanted.saturating_mul(percent).saturating_add(99) / 100).min(most))
+                Some((wanted.saturating_mul(percent).saturating_add(99) / 100).min(most).max(0))
             }
             number => number.as_i64(),
         };
@@ -420,6 +420,12 @@ mod tests {
                 json!({"replicas": 5, "updateStrategy": {"partition": 2}}),
                 json!({"updatedReplicas": 2, "readyReplicas": 5}),
                 Health::Progressing,
+            ),
+            (
+                "CloneSet",
+                json!({"replicas": 0, "updateStrategy": {"partition": "50%"}}),
+                json!({"updatedReplicas": 0, "readyReplicas": 0}),
+                Health::Settled,
             ),
             ("Own", json!({}), with("Ready", "True"), Health::Settled),
             ("Own", json!({}), with("Ready", "False"), Health::Unavailable),

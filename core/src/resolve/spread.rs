@@ -166,20 +166,26 @@ impl Record {
         }
         let was_unhealthy = self.taken_unhealthy.contains(source);
         if !self.has_seen(source, content) {
+            let is_unresolved = |used: &Use| !used.excluded && used.snapshot.is_none() && !used.live;
+            let (mut on_hold, mut has_new) = (false, false);
+            for used in uses() {
+                on_hold |= used.on_hold;
+                has_new |= is_unresolved(used);
+            }
             // A hold is a decision about this workload alone: it takes no place that the others wait for.
-            if !self.track || self.is_on_hold(source) {
+            if !self.track || on_hold {
                 return Standing::Apart;
             }
             let path = [namespace, kind.kind.as_str(), name];
             let order = self.pace.order.or(namespace_order).unwrap_or_default();
-            let is_new = uses().any(|used| used.snapshot.is_none() && !used.live);
-            // A workload moves to all contents of a set at once, and one that is not resolved yet to those of all its sources. It must be
-            // the next one in each, so its place must not depend on the source.
-            let is_joint = set.is_some() || is_new;
+            // A workload moves to all contents of a set at once, and one with a reference that is not resolved yet to the contents of all
+            // such references. It must be the next one in each source, so its place must not depend on the source.
+            has_new |= set.is_some() && self.uses.iter().any(is_unresolved);
+            let is_joint = set.is_some() || has_new;
             let was_unhealthy = if is_joint { !self.taken_unhealthy.is_empty() } else { was_unhealthy };
             let digest = content.current();
             let seed = match set {
-                _ if is_new => &[],
+                _ if has_new => &[],
                 Some(set) => set.as_bytes(),
                 None => &digest.as_bytes()[..],
             };
@@ -339,7 +345,7 @@ impl<K: Clone> Spread<K> {
             }
         }
         // If a workload was moved to other content since, this content was replaced and is back: the promotion was about the change
-        // before.
+        // before. The managedFields of the source show the same, but an object may have none.
         let is_over = verdict.promoted_at.is_some_and(|at| count.last_other.is_some_and(|other| other > at));
         let promoted = if is_over { 0 } else { verdict.promoted };
         let progress = |waves| count.progress(waves, policy.bake, promoted, now);
@@ -506,8 +512,9 @@ impl<'m, K: Clone> Count<'m, K> {
         let bakes_until = last_move.map(|last| last.checked_add(bake).unwrap_or(Timestamp::MAX));
         let bakes_until = bakes_until.filter(|until| *until > now);
         let is_proven = self.unhealthy.is_empty() && bakes_until.is_none();
-        let by_then = |moved: &&Moved| self.last_turn.is_some_and(|turn| moved.is_by_turn(turn));
-        let in_turn = self.moved.iter().filter(by_then).count() + self.coming;
+        let by_then =
+            self.last_turn.map(|turn| self.moved.iter().filter(|moved| moved.is_by_turn(turn)).count());
+        let in_turn = by_then.unwrap_or_default() + self.coming;
         // A wave counts from 0 here. This one is the last in which the controller moved a workload, if it moved any.
         let begun = waves.first_beyond(in_turn.saturating_sub(1), total);
         let wave = if is_proven { waves.first_beyond(moved, total) } else { begun };

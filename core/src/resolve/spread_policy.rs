@@ -69,6 +69,11 @@ impl Verdict {
 /// The word for all waves in the annotation `promoted`.
 pub const ALL_WAVES: &str = "all";
 
+/// When a person promoted a wave, according to the annotation `promoted`; `None` if it does not say so.
+pub(super) fn promotion_time(text: &str) -> Option<Timestamp> {
+    text.split(' ').nth(2)?.parse().ok()
+}
+
 /// The value of the annotation `promoted`. `wave`: the number of a wave, or [`ALL_WAVES`].
 pub fn promotion(snapshot: &str, wave: &str, now: Timestamp) -> String {
     format!("{snapshot} {wave} {now:.3}")
@@ -168,15 +173,16 @@ impl SpreadPolicy {
                 DIGITS.iter().any(|digits| snapshot_name(&source.name, digest, *digits) == name)
             })
         };
-        let mut promoted = self.promoted.as_deref().unwrap_or_default().split(' ');
-        let is_about_it = promoted.next().is_some_and(is_present);
-        let wave = promoted.next().filter(|_| is_about_it).map(|wave| match wave {
+        let promoted = self.promoted.as_deref().unwrap_or_default();
+        let mut words = promoted.split(' ');
+        let is_about_it = words.next().is_some_and(is_present);
+        let wave = words.next().filter(|_| is_about_it).map(|wave| match wave {
             ALL_WAVES => usize::MAX,
             wave => wave.parse().unwrap_or_default(),
         });
         Verdict {
             promoted: wave.unwrap_or_default(),
-            promoted_at: promoted.next().filter(|_| is_about_it).and_then(|time| time.parse().ok()),
+            promoted_at: promotion_time(promoted).filter(|_| is_about_it),
             aborted: self.aborted.as_deref().is_some_and(is_present),
             refused: false,
         }

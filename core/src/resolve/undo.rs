@@ -53,8 +53,12 @@ pub(super) fn replaces_settings(request: &Request<'_>, facts: &Facts) -> Result<
     Ok(past(request, facts)?.any(|past| past.settings == wanted))
 }
 
-/// Whether the request restores the template of a live revision. `Err`: the fact to read first.
+/// Whether the request restores the template of a live revision. A roll of the controller may lead to such a template, too: to that
+/// of refused content, or of content that is back. `Err`: the fact to read first.
 pub(super) fn is_undo(request: &Request<'_>, facts: &Facts) -> Result<bool, Need> {
+    if request.old.as_ref().is_some_and(|old| is_own_poke(&request.new, old)) {
+        return Ok(false);
+    }
     Ok(past(request, facts)?.next().is_some())
 }
 

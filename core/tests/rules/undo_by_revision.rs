@@ -1,11 +1,12 @@
 //! An undo that references alone do not show. It is detected by the live revision whose template it restores.
 
-use confrev::annotations;
+use confrev::{annotations, resolve::auto_roll_value};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, GREEN, poke, undo, world},
-    world::{World, annotate, annotation, deployment, kind, template, volume},
+    world::{World, annotate, annotation, configmap, deployment, kind, template, volume},
 };
 
 const REPLICA_SET: usize = 0;
@@ -138,6 +139,32 @@ fn undo_with_equal_roll_keeps_settings() {
     let second = world.update(&changed, &first);
     let undone = world.update(&undo_of_deployment(&second, &first), &second);
     assert_eq!(setting(&undone, annotations::TRACK), Some("false"));
+}
+
+/// A content is back, and the change of another source waits for its turn. So the roll leads to the template of a revision; another
+/// webhook may cause a second admission of it.
+#[test]
+fn roll_to_template_of_revision_rejects_nothing() {
+    let mut world = world("blue");
+    let set_other = |world: &mut World, text: &str| {
+        world.set("other", json!({"n": text}));
+        let other = world.objects.get_mut(&configmap("other")).unwrap();
+        other["metadata"]["annotations"] = json!({annotations::WAVES: "1"});
+    };
+    set_other(&mut world, "1");
+    let created = world.create(&deployment(&["demo", "other"]));
+    let first = poke(&mut world, &created, 1);
+    world.revisions.push(replica_set(&first));
+    world.set("demo", json!({"color": "green"}));
+    let second = poke(&mut world, &first, 2);
+    world.set("demo", json!({"color": "blue"}));
+    set_other(&mut world, "2");
+    let mut asked = second.clone();
+    annotate(&mut asked, annotations::ROLL, &auto_roll_value(Timestamp::from_second(3).unwrap(), Some(&[])));
+    let third = world.update(&asked, &second);
+    assert_eq!((template(&third), volume(&third, 0)), (template(&first), BLUE));
+    assert_eq!(seen(&third)["configmaps"]["other"], seen(&second)["configmaps"]["other"], "it is pending");
+    assert_eq!(world.update(&third, &second), third, "admitted again");
 }
 
 #[test]

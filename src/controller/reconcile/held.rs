@@ -16,7 +16,7 @@ use crate::{
         Health, Member, Proof, Record, RollOrder, RunState, SetVersion, Spread, Standing, Use, Wait, Waiting,
         WorkloadView,
     },
-    snapshot::{Digest, Digests},
+    snapshot::{Digest, Digests, ObjectName},
 };
 
 /// How long a held workload waits before its turn is checked again.
@@ -102,14 +102,15 @@ impl HeldWorkloads {
         let mut waits: Vec<(Name, Wait<WorkloadKey>)> = Vec::new();
         let mut begins: Vec<Event> = Vec::new();
         let mut refused: Vec<Name> = Vec::new();
-        let mut can_keep = true;
         // The annotation `hold` decides about its sources, and no other workload.
         let free = || record.uses.iter().filter(|used| !used.on_hold);
         for used in free() {
             let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let Some(known) = index.existing_source(&name) else { continue };
             let is_limited = known.spread.is_limited() || index.is_grouped(&name);
-            if !is_limited || record.has_seen(&used.source, &known.present.digests) {
+            let is_pending = !record.has_seen(&used.source, &known.present.digests)
+                && record.is_pending_for(used, &known.present);
+            if !is_limited || !is_pending {
                 continue;
             }
             // Admission keeps the workload from refused content, whatever else of it rolls.
@@ -121,10 +122,7 @@ impl HeldWorkloads {
                 continue;
             };
             match self.wait(index, &name, known, (key, has_failed, place), &is_rolling, now) {
-                Err(wait) => {
-                    can_keep &= keeps(record, used, known);
-                    waits.push((name, wait));
-                }
+                Err(wait) => waits.push((name, wait)),
                 Ok(begun) => begins.extend(begun),
             }
         }
@@ -139,26 +137,13 @@ impl HeldWorkloads {
         let changed: Vec<_> = changed.collect();
         let ended = changed.iter().filter(|source| !refused.contains(source));
         let mut events: Vec<_> = ended.filter_map(|source| self.end_report(index, source, now)).collect();
-        // The other changes of the workload.
-        let others: Vec<_> = free()
-            .filter_map(|used| {
-                let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-                let known = index.existing_source(&name)?;
-                let is_held = refused.contains(&name) || waits.iter().any(|(of, _)| *of == name);
-                (!is_held && record.is_pending_for(used, &known.present)).then_some(known)
-            })
-            .collect();
-        let has_other = !others.is_empty() || index.joining(key).is_some() || index.is_returning(key, record);
-        can_keep &= waits.iter().all(|(source, _)| {
-            let waiting = index.existing_source(source);
-            waiting.is_none_or(|waiting| others.iter().all(|other| !is_one_move(waiting, other)))
-        });
+        let kept = Kept::of(index, key, record, waits.iter().map(|(name, _)| name), &refused);
+        let has_other = kept.has_other || index.joining(key).is_some() || index.is_returning(key, record);
         let is_held = if waits.is_empty() { !refused.is_empty() } else { true };
-        if !is_held || (has_other && can_keep) {
+        if kept.is_possible && (has_other || !is_held) {
             self.held.remove(key);
             events.extend(begins);
-            let waiting = waits.into_iter().map(|(source, _)| source).collect();
-            return Turn { held: None, waiting, events };
+            return Turn { held: None, waiting: kept.sources, events };
         }
         if waits.is_empty() {
             self.held.insert(key.clone(), false);
@@ -302,22 +287,79 @@ impl HeldWorkloads {
     }
 }
 
-/// Whether admission can keep a workload that rolls from the content of this source: it states what to keep, and the source itself
-/// says that its changes wait for their turn.
-fn keeps(record: &Record, used: &Use, known: &SourceRecord) -> bool {
-    let has_content = used.snapshot.is_some() || (used.live && record.seen.contains_key(&used.source));
-    has_content && known.spread.is_limited()
+/// The sources whose contents a workload does not take in a roll.
+struct Kept {
+    /// The sources whose turn has not come, with those that belong to them.
+    sources: Vec<Name>,
+    /// Admission can keep the workload from all these contents.
+    is_possible: bool,
+    /// Another source has a pending change.
+    has_other: bool,
+}
+
+impl Kept {
+    /// Divides the pending changes of a workload. `waiting` and `refused`: the sources to whose contents it may not move.
+    fn of<'n>(
+        index: &Index,
+        key: &WorkloadKey,
+        record: &Record,
+        waiting: impl Iterator<Item = &'n Name>,
+        refused: &[Name],
+    ) -> Self {
+        let pending = record.uses.iter().filter(|used| !used.on_hold).filter_map(|used| {
+            let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
+            let known = index.existing_source(&name)?;
+            record.is_pending_for(used, &known.present).then_some((name, known))
+        });
+        let mut others: Vec<_> = pending.collect();
+        let mut kept = Self { sources: waiting.cloned().collect(), is_possible: true, has_other: false };
+        let is_kept = |sources: &[Name], name: &Name, known: &SourceRecord| {
+            let is_one = |of: &Name, is_one: fn(&SourceRecord, &SourceRecord) -> bool| {
+                of == name || index.existing_source(of).is_some_and(|of| is_one(of, known))
+            };
+            sources.iter().any(|of| is_one(of, is_one_move))
+                || refused.iter().any(|of| is_one(of, is_one_set))
+        };
+        while let Some(at) = others.iter().position(|(name, known)| is_kept(&kept.sources, name, known)) {
+            let (name, known) = others.swap_remove(at);
+            // Admission keeps refused content from the workload by itself.
+            if !refused.contains(&name) {
+                kept.is_possible &= keeps(record, &name.object, known);
+                if !kept.sources.contains(&name) {
+                    kept.sources.push(name);
+                }
+            }
+        }
+        kept.has_other = !others.is_empty();
+        kept
+    }
+}
+
+/// Whether admission can keep a workload that rolls from the content of this source: all its references to the source state what to
+/// keep, in the mode that the source has, and the source itself says that its changes wait for their turn.
+fn keeps(record: &Record, source: &ObjectName, known: &SourceRecord) -> bool {
+    let mode = known.present.live;
+    let keeps = |used: &Use| match used.snapshot {
+        Some(_) => !known.present.stays_as_written && mode != Some(true),
+        None => used.live && mode != Some(false) && record.seen.contains_key(source),
+    };
+    let mut uses = record.uses.iter().filter(|used| used.source == *source && !used.excluded);
+    known.spread.is_limited() && uses.all(keeps)
 }
 
 /// Whether a workload that moves to the content of the other source would also move to that of the waiting one: they belong to one
 /// set, or have the same content, by which a roll names those whose turn has come.
 fn is_one_move(waiting: &SourceRecord, other: &SourceRecord) -> bool {
+    let is_named =
+        other.spread.is_limited() && waiting.present.digests.current() == other.present.digests.current();
+    is_named || is_one_set(waiting, other)
+}
+
+fn is_one_set(one: &SourceRecord, other: &SourceRecord) -> bool {
     fn set(of: &SourceRecord) -> Option<&str> {
         SetVersion::parse(of.spread.set.as_deref()?).map(|set| set.name)
     }
-    let is_named =
-        other.spread.is_limited() && waiting.present.digests.current() == other.present.digests.current();
-    is_named || set(waiting).is_some_and(|name| set(other) == Some(name))
+    set(one).is_some_and(|name| set(other) == Some(name))
 }
 
 /// Whether a wait ends by itself: no person needs to act.
@@ -376,8 +418,8 @@ pub(super) fn spread(
         let content = known.present.digests.current();
         index.workloads_using(source).map(move |(key, record)| {
             let standing = standing(index, key, record, source, known);
-            // Admission takes any content of a source that has no limits itself.
-            let is_named = matches!(standing, Standing::Waits(_)) && known.spread.is_limited();
+            // If admission cannot keep the workload from the content, any roll takes it.
+            let is_named = matches!(standing, Standing::Waits(_)) && keeps(record, &source.object, known);
             let is_rolling = is_rolling(key, record, is_named.then_some(&content));
             Member { workload: key, standing, is_rolling }
         })
@@ -432,7 +474,7 @@ mod tests {
         },
         kinds::Kinds,
         resolve::{Observed, Present, SpreadPolicy, Use},
-        snapshot::{ObjectName, SourceKind},
+        snapshot::SourceKind,
         telemetry::metrics::Reason,
     };
 
@@ -645,6 +687,99 @@ mod tests {
             let expected = if rolls { vec![source("a")] } else { Vec::new() };
             assert_eq!((held.is_none(), waiting), (rolls, expected), "{what}");
             assert_eq!(state.held_workloads.is_held(&key("web")), !rolls, "{what}");
+        }
+    }
+
+    /// The content of a waits, or is refused, and b belongs to its set. The sources c and d change, too.
+    #[test]
+    fn set_moves_whole_or_not_at_all() {
+        let one = ("max-in-flight", "1");
+        let set = ("set", "shop/1");
+        for (what, a, b, c, expected) in [
+            (
+                "a waits",
+                limited("a", 2, &[one, set]),
+                limited("b", 3, &[one, set]),
+                true,
+                Some(vec!["a", "b"]),
+            ),
+            (
+                "the same, and nothing else",
+                limited("a", 2, &[one, set]),
+                limited("b", 3, &[one, set]),
+                false,
+                None,
+            ),
+            ("b cannot be kept", limited("a", 2, &[one, set]), limited("b", 3, &[set]), true, None),
+            (
+                "a is refused",
+                limited("a", 2, &[set, ("on-failure", "revert")]),
+                limited("b", 3, &[one, set]),
+                true,
+                Some(vec!["b"]),
+            ),
+            (
+                "b cannot be kept beside it",
+                limited("a", 2, &[set, ("on-failure", "revert")]),
+                limited("b", 3, &[set]),
+                true,
+                None,
+            ),
+        ] {
+            let names = ["a", "b", "c"];
+            let seen = names.map(|name| (object(name), digest(if name == "c" && !c { 4 } else { 1 })));
+            let record = Record {
+                seen: seen.into_iter().collect(),
+                ..record("web", &names.map(|name| used(name, Some(1))))
+            };
+            let rolling = on(2, Health::Progressing);
+            let is_refused = a.spread.reverts;
+            let mut state = state(&[("moved", &rolling), ("web", &record)]);
+            for (name, known) in [("a", a), ("b", b), ("c", limited("c", 4, &[]))] {
+                set_source(&mut state, name, known);
+            }
+            if is_refused {
+                refuse(&mut state, "a");
+            }
+            let Turn { held, waiting, .. } =
+                state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, at(10));
+            let found = held.is_none().then(|| waiting.iter().map(|of| &*of.object.name).collect::<Vec<_>>());
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+
+    /// A source with waves that stays as written moves no workload, and holds none.
+    #[test]
+    fn source_without_snapshots_holds_no_change() {
+        for name in ["one", "two", "three"] {
+            let record = Record {
+                seen: [(object("b"), digest(1))].into_iter().collect(),
+                ..record("web", &[used("a", None), used("b", Some(1))])
+            };
+            let mut state = state(&["one", "two", "three"].map(|name| (name, &record)));
+            let a = limited("a", 2, &[("waves", "1")]);
+            let present = Present { stays_as_written: true, ..a.present };
+            set_source(&mut state, "a", SourceRecord { present, ..a });
+            set_source(&mut state, "b", limited("b", 2, &[]));
+            assert!(!is_held(&mut state, name, at(10)), "{name}");
+        }
+    }
+
+    /// A new source joins a set. Some workload may roll, whatever the order of the other source.
+    #[test]
+    fn set_with_unresolved_source_moves() {
+        for changes in 100..120 {
+            let record = Record {
+                seen: [(object("a"), digest(1))].into_iter().collect(),
+                ..record("web", &[used("a", Some(1)), used("b", None)])
+            };
+            let names = ["one", "two", "three", "four"];
+            let mut state = state(&names.map(|name| (name, &record)));
+            for (name, content) in [("a", changes), ("b", 50)] {
+                set_source(&mut state, name, limited(name, content, &[("waves", "1"), ("set", "shop/2")]));
+            }
+            let free = names.iter().filter(|name| !is_held(&mut state, name, at(10))).count();
+            assert_eq!(free, 1, "change {changes}");
         }
     }
 

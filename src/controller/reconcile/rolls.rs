@@ -96,10 +96,16 @@ impl Rolls {
     /// Ends a roll. `is_known`: it took effect, or never will.
     pub(crate) fn end(&mut self, key: &WorkloadKey, is_known: bool, now: Timestamp) -> Option<Rolling> {
         let rolling = self.rolling.remove(key);
-        self.unknown.remove(key);
+        let earlier = self.unknown.remove(key);
         if let Some(Rolling { before, turns, .. }) = rolling.as_ref().filter(|_| !is_known) {
             let until = now + UNKNOWN_OUTCOME;
-            let (last_roll, turns) = (before.last_roll, turns.clone());
+            let (last_roll, mut turns) = (before.last_roll, turns.clone());
+            // An earlier roll may still take effect, too.
+            match earlier.filter(|earlier| earlier.until > now).map(|earlier| earlier.turns) {
+                Some(Some(of)) => turns = turns.map(|turns| [turns, of].concat()),
+                Some(None) => turns = None,
+                None => {}
+            }
             self.unknown.retain(|_, unknown| unknown.until > now);
             self.unknown.insert(key.clone(), Unknown { last_roll, turns, until });
         }
@@ -115,12 +121,10 @@ impl Rolls {
     /// Whether the roll of a workload that is in progress, or whose outcome is unknown, may take this content of a source that
     /// limits how far a change spreads.
     pub(crate) fn may_take(&self, key: &WorkloadKey, content: &Digest) -> bool {
-        let turns = match (self.rolling.get(key), self.unknown.get(key)) {
-            (Some(rolling), _) => &rolling.turns,
-            (None, Some(unknown)) => &unknown.turns,
-            (None, None) => return true,
-        };
-        turns.as_ref().is_none_or(|turns| turns.contains(content))
+        let rolling = self.rolling.get(key).map(|rolling| &rolling.turns);
+        let unknown = self.unknown.get(key).map(|unknown| &unknown.turns);
+        let mut known = rolling.into_iter().chain(unknown).peekable();
+        known.peek().is_none() || known.any(|turns| turns.as_ref().is_none_or(|of| of.contains(content)))
     }
 
     /// How often a roll waited for the global rate since the last call.
@@ -162,7 +166,16 @@ mod tests {
         {
             assert_eq!(rolls.may_take_effect(key, &before, after(second)), may, "{key:?} after {second} s");
         }
-        assert_eq!([1, 2].map(|content| rolls.may_take(&web, &fixture::digest(content))), [true, false]);
+        let may_take =
+            |rolls: &Rolls, key| [1, 2, 3].map(|content| rolls.may_take(key, &fixture::digest(content)));
+        assert_eq!(may_take(&rolls, &web), [true, false, false]);
+        let next = Rolling { since: now, before: before.clone(), turns: Some(vec![fixture::digest(2)]) };
+        let mut both = Rolls::default();
+        end(&mut both, &web, false, now);
+        both.start(&web, next, (now, SignedDuration::ZERO), false);
+        assert_eq!(may_take(&both, &web), [true, true, false], "the first may still take effect");
+        both.end(&web, false, after(1));
+        assert_eq!(may_take(&both, &web), [true, true, false], "both may take effect");
         let rolled = Record { last_roll: Some(after(1)), ..before.clone() };
         assert!(!rolls.may_take_effect(&web, &rolled, after(2)), "the record shows it");
         end(&mut rolls, &other, true, after(21));

@@ -209,15 +209,21 @@ pub(super) fn is_rolling(
 /// it uses no such source. One of them may change again before the write is admitted. A source that is not known may have limits,
 /// and it is the workload's turn for none of its contents. `waiting`: the sources whose turn has not come.
 fn turns(index: &Index, key: &WorkloadKey, record: &Record, waiting: &[Name]) -> Option<Vec<Digest>> {
-    let (mut turns, mut has_limits) = (Vec::new(), false);
+    let (mut turns, mut kept, mut has_limits) = (Vec::new(), Vec::new(), false);
     for used in &record.uses {
         let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
         match index.existing_source(&name) {
             Some(known) if !known.spread.is_limited() => {}
             Some(known) if !waiting.contains(&name) => turns.push(known.present.digests.current()),
-            Some(_) | None => has_limits = true,
+            Some(waits) => {
+                has_limits = true;
+                kept.push(waits.present.digests.current());
+            }
+            None => has_limits = true,
         }
     }
+    // A content has one name, whatever its sources: a source with the same content that the workload has anyway may have it too.
+    turns.retain(|turn| !kept.contains(turn));
     (has_limits || !turns.is_empty()).then_some(turns)
 }
 
@@ -264,6 +270,13 @@ mod tests {
             }
             assert_eq!(turns(&state.index, &key("web"), &record, &[]), expected);
         }
+        // The content of b, which the workload has, is that of a, whose turn has not come.
+        let mut state = state(&[("web", &record)]);
+        for name in ["a", "b"] {
+            set_source(&mut state, name, limited(name, 2, &waves));
+        }
+        let turns = |waiting: &[Name]| turns(&state.index, &key("web"), &record, waiting);
+        assert_eq!([turns(&[source("a")]), turns(&[])], [Some(vec![]), Some(vec![digest(2), digest(2)])]);
     }
 
     #[test]
