@@ -423,6 +423,24 @@ mod tests {
             ),
             (
                 "CloneSet",
+                json!({"replicas": 5, "updateStrategy": {"partition": "50%"}}),
+                json!({"updatedReplicas": 1, "readyReplicas": 5}),
+                Health::Progressing,
+            ),
+            (
+                "CloneSet",
+                json!({"replicas": 1, "updateStrategy": {"partition": "50%"}}),
+                json!({"updatedReplicas": 0, "readyReplicas": 1}),
+                Health::Progressing,
+            ),
+            (
+                "CloneSet",
+                json!({"replicas": 2, "updateStrategy": {"partition": "100%"}}),
+                json!({"updatedReplicas": 0, "readyReplicas": 2}),
+                Health::Settled,
+            ),
+            (
+                "CloneSet",
                 json!({"replicas": 0, "updateStrategy": {"partition": "50%"}}),
                 json!({"updatedReplicas": 0, "readyReplicas": 0}),
                 Health::Settled,

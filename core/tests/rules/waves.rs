@@ -86,6 +86,7 @@ fn promotion_ends_when_content_is_written() {
     for (promoted_at, fields, is_in_force) in [
         ("2026-01-01T00:00:09.500Z", json!({"f:data": {"f:color": {}}}), true),
         ("2026-01-01T00:00:10.500Z", json!({"f:data": {"f:color": {}}}), true),
+        ("2026-01-01T00:00:09Z", json!({"f:data": {"f:color": {}}}), true),
         ("2026-01-01T00:00:09.500Z", json!({"f:data": {"f:color": {}}, "f:metadata": {}}), true),
         ("2026-01-01T00:00:08.500Z", json!({"f:data": {"f:color": {}}}), false),
         ("2026-01-01T00:00:08.500Z", json!({"f:metadata": {}}), true),
