@@ -995,6 +995,16 @@ mod tests {
         }
     }
 
+    /// Two waves that end with the same workload are one.
+    #[test]
+    fn waves_with_one_end_are_analysed_as_one() {
+        let policy = SpreadPolicy { analysis: Analysis::parse("sound"), ..in_waves("3, 100%", 0) };
+        let keys = [0, 1, 2];
+        let members = keys.iter().map(|key| member(key, moved(Health::Settled, 5), false));
+        let spread = Spread::of(&policy, Verdict::default(), at(9), members);
+        assert_eq!(spread.ended().map(|ended| ended.wave), Some(1));
+    }
+
     #[test]
     fn wave_begins_with_its_first_workload() {
         for (waves, moved_before, wave, begins) in [

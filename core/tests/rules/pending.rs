@@ -303,3 +303,77 @@ fn record_has_deadline_of_rollouts_in_seconds() {
         assert_eq!(record("Deployment", &stored, &world).pace.deadline_seconds, seconds, "{text:?}");
     }
 }
+
+type Change<'a> = &'a dyn Fn(&mut Record);
+
+/// Whether a workload has one place in the orders of two changes: where it must move to both contents at once.
+#[test]
+fn joint_moves_have_one_order() {
+    let mut world = world("blue");
+    let stored = world.create(&deployment(&["demo"]));
+    let content = |world: &mut World, color: &str| {
+        world.set("demo", json!({"color": color}));
+        world.observe(&configmap("demo")).unwrap()
+    };
+    let contents = ["green", "red"].map(|color| content(&mut world, color));
+    let places = |set: Option<&str>, health: Health, change: Change<'_>| {
+        contents.each_ref().map(|content| {
+            let mut record = record("Deployment", &stored, &world);
+            change(&mut record);
+            let view = WorkloadView {
+                kind: &kind("Deployment"),
+                path: [NAMESPACE, "web"],
+                namespace_order: None,
+                health,
+                source: &configmap("demo"),
+                content: content.digests(),
+                set,
+            };
+            match record.standing(&view, |_| true) {
+                Standing::Waits(waiting) => waiting.place,
+                other => panic!("{other:?}"),
+            }
+        })
+    };
+    let plain = |used: &Use| Use { snapshot: None, ..used.clone() };
+    let own = |record: &mut Record| record.uses[0] = plain(&record.uses[0]);
+    let twice = |record: &mut Record| record.uses.insert(0, plain(&record.uses[0]));
+    let twice_reversed = |record: &mut Record| record.uses.push(plain(&record.uses[0]));
+    let other = |change: fn(&mut Use)| {
+        move |record: &mut Record| {
+            let mut used = Use { source: configmap("other"), ..plain(&record.uses[0]) };
+            change(&mut used);
+            record.uses.push(used);
+        }
+    };
+    let live = |record: &mut Record| record.uses[0] = Use { live: true, ..plain(&record.uses[0]) };
+    let [none, set] = [None, Some("shop/1")];
+    let new = places(none, Health::Settled, &own)[0];
+    let cases: [(&str, Option<&str>, Change<'_>, bool, bool); 11] = [
+        ("it is resolved", none, &|_| (), false, false),
+        ("in a set", set, &|_| (), true, false),
+        ("its reference is new", none, &own, true, true),
+        ("the same, in a set", set, &own, true, true),
+        ("one of its references is new", none, &twice, true, true),
+        ("another one is new", none, &twice_reversed, true, true),
+        ("a reference to another source is new", none, &other(|_| ()), false, false),
+        ("the same, in a set", set, &other(|_| ()), true, true),
+        ("that reference is excluded", set, &other(|used| used.excluded = true), true, false),
+        ("the other source is live", set, &other(|used| used.live = true), true, false),
+        ("it is live", none, &live, false, false),
+    ];
+    for (what, set, change, is_one, is_new) in cases {
+        let [one, another] = places(set, Health::Settled, change);
+        assert_eq!((one == another, one == new), (is_one, is_new), "{what}");
+    }
+    // Whether it was unhealthy before must not depend on the source, either.
+    let unhealthy = |record: &mut Record| {
+        record.taken_unhealthy = std::iter::once(configmap("other")).collect();
+    };
+    let nothing = |_: &mut Record| ();
+    for (set, is_same) in [(none, true), (set, false)] {
+        let [sound, sick]: [_; 2] =
+            [&nothing as Change<'_>, &unhealthy].map(|of| places(set, Health::Failed, of)[0]);
+        assert_eq!(sound == sick, is_same, "{set:?}");
+    }
+}
