@@ -269,6 +269,21 @@ mod tests {
         }
     }
 
+    /// In a group, a wave is promoted only as far as in all sources, and as long as in all of them.
+    #[test]
+    fn strictest_verdict_has_each_limit_of_both() {
+        let at = |second| Timestamp::from_second(second).ok();
+        let verdict =
+            |promoted, promoted_at, aborted, refused| Verdict { promoted, promoted_at, aborted, refused };
+        for (one, other, expected) in [
+            (verdict(1, at(5), false, false), verdict(2, at(4), true, false), verdict(1, at(4), true, false)),
+            (verdict(3, None, false, true), verdict(0, at(4), false, false), verdict(0, at(4), false, true)),
+            (Verdict::default(), Verdict::default(), Verdict::default()),
+        ] {
+            assert_eq!((one.strictest(other), other.strictest(one)), (expected, expected));
+        }
+    }
+
     /// In a group, each setting of one source makes the change stricter, in either order.
     #[test]
     fn strictest_policy_has_each_setting_of_both() {
