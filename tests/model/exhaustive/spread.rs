@@ -144,7 +144,10 @@ impl Spread {
         }
         let counted =
             format!("{by_controller} of {} have moved, wave {} ends at {ends:?}", members.len(), wave + 1);
-        if let Some(member) = moved.iter().find(|member| !is_settled(member.key, member.workload)) {
+        let is_unhealthy = |member: &&&Member<'_>| {
+            !is_settled(member.key, member.workload) && !self.is_rolled_since(member.key, to)
+        };
+        if let Some(member) = moved.iter().find(is_unhealthy) {
             return Err(format!("{key} moved to {to}, but {} is not healthy ({counted})", member.key));
         }
         let bake = noted(annotations::BAKE).map(seconds).max().unwrap_or_default();
@@ -199,6 +202,13 @@ impl Spread {
 
     fn last_move(&self, workload: &Key, snapshot: &str) -> Option<&Move> {
         self.position(workload, snapshot).map(|at| &self.moves[at])
+    }
+
+    /// Whether the controller moved a workload to the content of another source after this one. A wave that began before continues,
+    /// even if the roll that began it failed.
+    fn is_rolled_since(&self, workload: &Key, snapshot: &str) -> bool {
+        let later = self.position(workload, snapshot).map_or(&[][..], |at| &self.moves[at..]);
+        later.iter().any(|of| of.workload == *workload && of.snapshot != snapshot && of.in_turn.is_some())
     }
 
     /// Whether an AnalysisRun of the content was successful, at the end of this wave if it is known.

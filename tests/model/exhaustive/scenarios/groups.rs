@@ -361,16 +361,17 @@ fn set_with_waves(play: &Play<'_>) {
 
 /// A person has aborted the change of one source. That of another one reaches all workloads.
 fn aborted_beside_another(play: &Play<'_>) {
+    let in_waves = |content: &str| in_waves(File::source("s", content)).note(annotations::BAKE, "200s");
     let files = ["u", "v", "w"].map(|name| File::deployment(name, &["s", "t"]));
-    play.apply(&in_waves(File::source("s", "one")));
+    play.apply(&in_waves("one"));
     play.apply(&File::source("t", "one"));
     for file in &files {
         play.apply(file);
     }
     play.rest();
     play.model.take_time();
-    play.apply(&in_waves(File::source("s", "two")));
-    play.seconds(10);
+    play.apply(&in_waves("two"));
+    play.seconds(100);
     let two = play.snapshot("s", "two");
     play.edit(&source_key("s"), |object| {
         set_meta(object, "annotations", annotations::ABORTED, Some(&two));
@@ -385,7 +386,7 @@ fn aborted_beside_another(play: &Play<'_>) {
     }
     // A held change is checked each second, so the run comes to rest after it.
     play.edit(&source_key("s"), |object| set_meta(object, "annotations", annotations::ABORTED, None));
-    play.seconds(120);
+    play.seconds(400);
     play.rest();
     all_read(play, &files, "two");
 }
@@ -420,7 +421,7 @@ fn promoted_content_comes_back(play: &Play<'_>) {
     play.rest();
     play.model.take_time();
     play.apply(&in_waves(File::source("s", "two")));
-    play.seconds(10);
+    play.seconds(60);
     // Faults do not change the time: the objects at rest are compared.
     let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1000) + SignedDuration::from_secs(60);
     let promoted = promotion(&play.snapshot("s", "two"), ALL_WAVES, now);
