@@ -380,79 +380,37 @@ mod tests {
 
     #[test]
     fn reads_health_of_configured_kinds() {
-        let of = |kind: &str, spec: Value, status: Value| {
-            Health::of(kind, &json!({"spec": spec, "status": status}))
-        };
-        let with = |name: &str, status: &str| json!({"conditions": [{"type": name, "status": status}]});
-        for (kind, spec, status, expected) in [
-            (
-                "CloneSet",
-                json!({"replicas": 2}),
-                json!({"updatedReplicas": 1, "readyReplicas": 2}),
-                Health::Progressing,
-            ),
-            (
-                "CloneSet",
-                json!({"replicas": 2}),
-                json!({"updatedReplicas": 2, "readyReplicas": 1}),
-                Health::Progressing,
-            ),
-            (
-                "CloneSet",
-                json!({"replicas": 2}),
-                json!({"updatedReplicas": 2, "readyReplicas": 2}),
-                Health::Settled,
-            ),
-            (
-                "CloneSet",
-                json!({"replicas": 2}),
-                json!({"updatedReplicas": 2, "readyReplicas": 1, "currentRevision": "a", "updateRevision": "a"}),
-                Health::Unavailable,
-            ),
-            (
-                "CloneSet",
-                json!({"replicas": 5, "updateStrategy": {"partition": "50%"}}),
-                json!({"updatedReplicas": 2, "readyReplicas": 5}),
-                Health::Settled,
-            ),
-            (
-                "CloneSet",
-                json!({"replicas": 5, "updateStrategy": {"partition": 2}}),
-                json!({"updatedReplicas": 2, "readyReplicas": 5}),
-                Health::Progressing,
-            ),
-            (
-                "CloneSet",
-                json!({"replicas": 5, "updateStrategy": {"partition": "50%"}}),
-                json!({"updatedReplicas": 1, "readyReplicas": 5}),
-                Health::Progressing,
-            ),
-            (
-                "CloneSet",
-                json!({"replicas": 1, "updateStrategy": {"partition": "50%"}}),
-                json!({"updatedReplicas": 0, "readyReplicas": 1}),
-                Health::Progressing,
-            ),
-            (
-                "CloneSet",
-                json!({"replicas": 2, "updateStrategy": {"partition": "100%"}}),
-                json!({"updatedReplicas": 0, "readyReplicas": 2}),
-                Health::Settled,
-            ),
-            (
-                "CloneSet",
-                json!({"replicas": 0, "updateStrategy": {"partition": "50%"}}),
-                json!({"updatedReplicas": 0, "readyReplicas": 0}),
-                Health::Settled,
-            ),
-            ("Own", json!({}), with("Ready", "True"), Health::Settled),
-            ("Own", json!({}), with("Ready", "False"), Health::Unavailable),
-            ("Own", json!({}), with("Available", "Unknown"), Health::Progressing),
-            ("Own", json!({}), with("Reconciling", "True"), Health::Progressing),
-            ("Own", json!({}), with("Stalled", "True"), Health::Failed),
-            ("Own", json!({}), with("Stalled", "False"), Health::Settled),
+        for (replicas, partition, [updated, ready], expected) in [
+            (2, json!(null), [1, 2], Health::Progressing),
+            (2, json!(null), [2, 1], Health::Progressing),
+            (2, json!(null), [2, 2], Health::Settled),
+            (5, json!("50%"), [2, 5], Health::Settled),
+            (5, json!(2), [2, 5], Health::Progressing),
+            (5, json!("50%"), [1, 5], Health::Progressing),
+            (1, json!("50%"), [0, 1], Health::Progressing),
+            (2, json!("100%"), [0, 2], Health::Settled),
+            (0, json!("50%"), [0, 0], Health::Settled),
         ] {
-            assert_eq!(of(kind, spec.clone(), status.clone()), expected, "{kind} {spec} {status}");
+            let spec = json!({"replicas": replicas, "updateStrategy": {"partition": partition}});
+            let status = json!({"updatedReplicas": updated, "readyReplicas": ready});
+            let found = Health::of("CloneSet", &json!({"spec": spec, "status": status}));
+            assert_eq!(found, expected, "{spec} {status}");
+        }
+        let finished =
+            json!({"updatedReplicas": 2, "readyReplicas": 1, "currentRevision": "a", "updateRevision": "a"});
+        let found = Health::of("CloneSet", &json!({"spec": {"replicas": 2}, "status": finished}));
+        assert_eq!(found, Health::Unavailable);
+        for (condition, state, expected) in [
+            ("Ready", "True", Health::Settled),
+            ("Ready", "False", Health::Unavailable),
+            ("Available", "Unknown", Health::Progressing),
+            ("Reconciling", "True", Health::Progressing),
+            ("Stalled", "True", Health::Failed),
+            ("Stalled", "False", Health::Settled),
+        ] {
+            let status = json!({"conditions": [{"type": condition, "status": state}]});
+            let found = Health::of("Own", &json!({"spec": {}, "status": status}));
+            assert_eq!(found, expected, "{condition} {state}");
         }
     }
 

@@ -52,6 +52,18 @@ fn deployments() -> [File; 3] {
     ["u", "v", "w"].map(|name| File::deployment(name, &["s"]))
 }
 
+/// Three Deployments of a source with this content, some time ago.
+fn deployed(play: &Play<'_>, content: &File) -> [File; 3] {
+    let files = deployments();
+    play.apply(content);
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    files
+}
+
 fn many(play: &Play<'_>) {
     let files = deployments();
     play.apply(&File::source("s", "one"));
@@ -73,13 +85,7 @@ fn many(play: &Play<'_>) {
 }
 
 fn max_in_flight(play: &Play<'_>) {
-    let files = deployments();
-    play.apply(&limited("one"));
-    for file in &files {
-        play.apply(file);
-    }
-    play.rest();
-    play.model.take_time();
+    let files = deployed(play, &limited("one"));
     play.rest();
     play.apply(&limited("two"));
     play.rest();
@@ -91,13 +97,7 @@ fn max_in_flight(play: &Play<'_>) {
 
 /// The second wave begins no earlier than the bake time allows, whatever fails meanwhile.
 fn waves(play: &Play<'_>) {
-    let files = deployments();
-    play.apply(&in_waves(File::source("s", "one")));
-    for file in &files {
-        play.apply(file);
-    }
-    play.rest();
-    play.model.take_time();
+    let files = deployed(play, &in_waves(File::source("s", "one")));
     play.rest();
     play.apply(&in_waves(File::source("s", "two")));
     play.seconds(120);
@@ -119,13 +119,7 @@ fn waves(play: &Play<'_>) {
 
 /// No workload follows the first one, which fails.
 fn waves_with_bad_content(play: &Play<'_>) {
-    let files = deployments();
-    play.apply(&in_waves(File::source("s", "one")));
-    for file in &files {
-        play.apply(file);
-    }
-    play.rest();
-    play.model.take_time();
+    let files = deployed(play, &in_waves(File::source("s", "one")));
     play.apply(&in_waves(File::entries("s", &[("v", "two"), ("bad", "yes")])));
     play.seconds(120);
     let bad = play.snapshot("s", "two");
@@ -160,13 +154,7 @@ fn bad_wave_reverts(play: &Play<'_>) {
 }
 
 fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
-    let files = deployments();
-    play.apply(&set(File::source("s", "one")));
-    for file in &files {
-        play.apply(file);
-    }
-    play.rest();
-    play.model.take_time();
+    let files = deployed(play, &set(File::source("s", "one")));
     play.apply(&set(File::entries("s", &[("v", "two"), ("bad", "yes")])));
     play.seconds(120);
     for file in &files {
@@ -266,14 +254,7 @@ fn analysed_deployments(play: &Play<'_>, content: &File) -> [File; 3] {
         &Key::new(Kind::AnalysisTemplate, NAMESPACE, "sound"),
         json!({"metadata": {}, "spec": {"metrics": [{"name": "sound"}]}}),
     );
-    let files = deployments();
-    play.apply(content);
-    for file in &files {
-        play.apply(file);
-    }
-    play.rest();
-    play.model.take_time();
-    files
+    deployed(play, content)
 }
 
 /// Argo's controller ends each run with this phase a few seconds after its creation.
@@ -413,13 +394,7 @@ fn waves_with_hold(play: &Play<'_>) {
 
 /// All waves of a content were promoted. It is replaced, and comes back in waves.
 fn promoted_content_comes_back(play: &Play<'_>) {
-    let files = deployments();
-    play.apply(&in_waves(File::source("s", "one")));
-    for file in &files {
-        play.apply(file);
-    }
-    play.rest();
-    play.model.take_time();
+    let files = deployed(play, &in_waves(File::source("s", "one")));
     play.apply(&in_waves(File::source("s", "two")));
     play.seconds(60);
     // Faults do not change the time: the objects at rest are compared.
@@ -465,13 +440,7 @@ fn one_wave_is_analysed(play: &Play<'_>) {
 }
 
 fn bad_content(play: &Play<'_>) {
-    let files = deployments();
-    play.apply(&limited("one"));
-    for file in &files {
-        play.apply(file);
-    }
-    play.rest();
-    play.model.take_time();
+    let files = deployed(play, &limited("one"));
     let bad = File::entries("s", &[("v", "two"), ("bad", "yes")]).note(annotations::MAX_IN_FLIGHT, "1");
     play.apply(&bad);
     // The controller checks a held change each second, so the run never comes to rest.
