@@ -224,6 +224,18 @@ pub(super) fn spread(
     others: &Others,
 ) -> Spread<String> {
     let users = standings(inventory, namespace, source, (content, policy), others);
+    spread_over(&users, inventory, namespace, source, (content, policy), others)
+}
+
+/// The same, from the states of the workloads, as [`standings`] returns them.
+pub(super) fn spread_over(
+    users: &[(String, Standing)],
+    inventory: &Inventory,
+    namespace: &str,
+    source: &ObjectName,
+    (content, policy): (&Digests, &SpreadPolicy),
+    others: &Others,
+) -> Spread<String> {
     let mut verdicts = Vec::new();
     let mut strictest = policy.clone();
     for (of, content, policy) in one_change(namespace, (content, policy), others) {

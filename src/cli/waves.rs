@@ -405,8 +405,8 @@ async fn status_of(
     let mut inventory = Inventory::read_moves(target, &Scope::Namespace(target.namespace.clone())).await?;
     others.join(target, &mut inventory).await?;
     let change = (present.digests(), &policy);
-    let spread = delays::spread(&inventory, &target.namespace, source, change, others);
     let standings = delays::standings(&inventory, &target.namespace, source, change, others);
+    let spread = delays::spread_over(&standings, &inventory, &target.namespace, source, change, others);
     let moved = standings.into_iter().filter(|(_, standing)| matches!(standing, Standing::Moved(_)));
     let mut moved_workloads: Vec<_> = moved.map(|(workload, _)| workload).collect();
     moved_workloads.sort();

@@ -43,22 +43,15 @@ pub(super) fn kept_settings<'a>(workload: &'a Workload<'_>) -> BTreeMap<&'a str,
 pub(super) fn replaces_settings(request: &Request<'_>, facts: &Facts) -> Result<bool, Need> {
     let Some(old) = &request.old else { return Ok(false) };
     let is_untouched = |key: &&str| request.new.annotation(key) == old.annotation(key);
-    if !UNTOUCHED.iter().all(is_untouched)
-        || is_own_poke(&request.new, old)
-        || kept_settings(&request.new) == kept_settings(old)
-    {
+    if !UNTOUCHED.iter().all(is_untouched) || kept_settings(&request.new) == kept_settings(old) {
         return Ok(false);
     }
     let wanted = digest(request.new.annotations());
     Ok(past(request, facts)?.any(|past| past.settings == wanted))
 }
 
-/// Whether the request restores the template of a live revision. A roll of the controller may lead to such a template, too: to that
-/// of refused content, or of content that is back. `Err`: the fact to read first.
+/// Whether the request restores the template of a live revision. `Err`: the fact to read first.
 pub(super) fn is_undo(request: &Request<'_>, facts: &Facts) -> Result<bool, Need> {
-    if request.old.as_ref().is_some_and(|old| is_own_poke(&request.new, old)) {
-        return Ok(false);
-    }
     Ok(past(request, facts)?.next().is_some())
 }
 
@@ -87,10 +80,14 @@ fn past<'f>(
 }
 
 /// The revisions that may have the requested template, and the template's digest. `None`: the request is not an undo, since
-/// the template is the stored one, or names sources in place of their snapshots.
+/// the template is the stored one, or names sources in place of their snapshots, or since the controller rolls the workload. Its roll may
+/// lead to the template of a revision, too, when it returns from refused content or to content that is back.
 fn candidate(request: &Request<'_>) -> Option<(RevisionsOf, Digest)> {
     let old = request.old.as_ref()?;
     let new = &request.new;
+    if is_own_poke(new, old) {
+        return None;
+    }
     let kind = revision_kind(new.kind)?;
     let template = new.template.as_ref()?;
     let references = template.references();

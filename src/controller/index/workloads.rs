@@ -127,6 +127,20 @@ impl Index {
             })
     }
 
+    /// The sources that a workload uses, as far as they exist and are known, each with the use.
+    pub(crate) fn sources_of<'i>(
+        &'i self,
+        key: &WorkloadKey,
+        record: &'i Record,
+    ) -> impl Iterator<Item = (Name, &'i Use, &'i SourceRecord)> {
+        let namespace = Arc::clone(&key.namespace);
+        record.uses.iter().filter_map(move |used| {
+            let name = Name::new(Arc::clone(&namespace), used.source.clone());
+            let known = self.existing_source(&name)?;
+            Some((name, used, known))
+        })
+    }
+
     /// Whether a source of the workload is being read again, which decides whether the workload is pending.
     pub(crate) fn awaits_source(&self, key: &WorkloadKey) -> bool {
         self.workloads.get(key).is_some_and(|record| {

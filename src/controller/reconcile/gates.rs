@@ -17,7 +17,7 @@ use crate::{
         index::{Index, records::SourceRecord},
         name::Name,
     },
-    resolve::{Closed, Observed, Record, SetWait, Use, WindowOf},
+    resolve::{Closed, Observed, Record, SetWait, WindowOf},
 };
 
 /// The longest time until a postponed workload is checked again. A change of an annotation checks it at once; this is for a
@@ -38,7 +38,7 @@ pub(super) struct Shut {
 /// Why a pending workload may not roll now; `None` if it may.
 pub(super) fn shut(index: &Index, key: &WorkloadKey, record: &Record, now: Timestamp) -> Option<Shut> {
     let later = now + RECHECK;
-    let known = || sources(index, key, record);
+    let known = || index.sources_of(key, record).map(|(_, used, known)| (used, known));
     let is_joining = index.joining(key).is_some();
     let moving = || known().filter(|(used, known)| is_joining || record.is_pending_for(used, &known.present));
     let of_sources = moving().filter_map(|(used, known)| {
@@ -106,19 +106,6 @@ fn of_workload<'i>(
     own.into_iter().chain(of_namespace)
 }
 
-/// The sources that a workload uses and that are known.
-fn sources<'i>(
-    index: &'i Index,
-    key: &WorkloadKey,
-    record: &'i Record,
-) -> impl Iterator<Item = (&'i Use, &'i SourceRecord)> {
-    let namespace = Arc::clone(&key.namespace);
-    record.uses.iter().filter_map(move |used| {
-        let name = Name::new(Arc::clone(&namespace), used.source.clone());
-        Some((used, index.existing_source(&name)?))
-    })
-}
-
 /// The Event about a setting that cannot be followed: on the object that has it, or on the workload.
 fn invalid(index: &Index, key: &WorkloadKey, of: &WindowOf, why: &str, now: Timestamp) -> Option<Event> {
     match of {
@@ -142,7 +129,7 @@ mod tests {
             },
             records::{Gates, NamespaceSettings, SnapshotRecord},
         },
-        resolve::Present,
+        resolve::{Present, Use},
         snapshot::SourceKind,
     };
 

@@ -103,10 +103,8 @@ impl HeldWorkloads {
         let mut begins: Vec<Event> = Vec::new();
         let mut refused: Vec<Name> = Vec::new();
         // The annotation `hold` decides about its sources, and no other workload.
-        let free = || record.uses.iter().filter(|used| !used.on_hold);
-        for used in free() {
-            let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-            let Some(known) = index.existing_source(&name) else { continue };
+        let free = || index.sources_of(key, record).filter(|(_, used, _)| !used.on_hold);
+        for (name, used, known) in free() {
             let is_limited = known.spread.is_limited() || index.is_grouped(&name);
             let is_pending = !record.has_seen(&used.source, &known.present.digests)
                 && record.is_pending_for(used, &known.present);
@@ -129,21 +127,26 @@ impl HeldWorkloads {
         let is_bad =
             |source: &Name| waits.iter().any(|(of, wait)| of == source && matches!(wait, Wait::Bad(_)));
         // A failed workload is not held by others, which says nothing about the rest.
-        let changed = free().filter(|_| !has_failed).filter_map(|used| {
-            let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-            let known = index.existing_source(&name)?;
+        let changed = free().filter(|_| !has_failed).filter_map(|(name, used, known)| {
             (!record.has_seen(&used.source, &known.present.digests) && !is_bad(&name)).then_some(name)
         });
         let changed: Vec<_> = changed.collect();
         let ended = changed.iter().filter(|source| !refused.contains(source));
         let mut events: Vec<_> = ended.filter_map(|source| self.end_report(index, source, now)).collect();
-        let kept = Kept::of(index, key, record, waits.iter().map(|(name, _)| name), &refused);
-        let has_other = kept.has_other || index.joining(key).is_some() || index.is_returning(key, record);
-        let is_held = if waits.is_empty() { !refused.is_empty() } else { true };
-        if kept.is_possible && (has_other || !is_held) {
+        let waiting = if waits.is_empty() && refused.is_empty() {
+            Some(Vec::new())
+        } else {
+            let is_pending =
+                |(_, used, known): &(Name, &Use, &SourceRecord)| record.is_pending_for(used, &known.present);
+            let pending = free().filter(is_pending).map(|(name, _, known)| (name, known)).collect();
+            let kept = Kept::of(index, record, pending, waits.iter().map(|(name, _)| name), &refused);
+            let rolls = kept.has_other || index.joining(key).is_some() || index.is_returning(key, record);
+            (kept.is_possible && rolls).then_some(kept.sources)
+        };
+        if let Some(waiting) = waiting {
             self.held.remove(key);
             events.extend(begins);
-            return Turn { held: None, waiting: kept.sources, events };
+            return Turn { held: None, waiting, events };
         }
         if waits.is_empty() {
             self.held.insert(key.clone(), false);
@@ -301,17 +304,12 @@ impl Kept {
     /// Divides the pending changes of a workload. `waiting` and `refused`: the sources to whose contents it may not move.
     fn of<'n>(
         index: &Index,
-        key: &WorkloadKey,
         record: &Record,
+        pending: Vec<(Name, &SourceRecord)>,
         waiting: impl Iterator<Item = &'n Name>,
         refused: &[Name],
     ) -> Self {
-        let pending = record.uses.iter().filter(|used| !used.on_hold).filter_map(|used| {
-            let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-            let known = index.existing_source(&name)?;
-            record.is_pending_for(used, &known.present).then_some((name, known))
-        });
-        let mut others: Vec<_> = pending.collect();
+        let mut others = pending;
         let mut kept = Self { sources: waiting.cloned().collect(), is_possible: true, has_other: false };
         let is_kept = |sources: &[Name], name: &Name, known: &SourceRecord| {
             let is_one = |of: &Name, is_one: fn(&SourceRecord, &SourceRecord) -> bool| {
@@ -419,8 +417,12 @@ pub(super) fn spread(
         index.workloads_using(source).map(move |(key, record)| {
             let standing = standing(index, key, record, source, known);
             // If admission cannot keep the workload from the content, any roll takes it.
-            let is_named = matches!(standing, Standing::Waits(_)) && keeps(record, &source.object, known);
-            let is_rolling = is_rolling(key, record, is_named.then_some(&content));
+            let may_take = || {
+                !matches!(standing, Standing::Waits(_))
+                    || !keeps(record, &source.object, known)
+                    || is_rolling(key, record, Some(&content))
+            };
+            let is_rolling = is_rolling(key, record, None) && may_take();
             Member { workload: key, standing, is_rolling }
         })
     });

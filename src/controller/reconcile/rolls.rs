@@ -18,8 +18,8 @@ pub(crate) struct Rolling {
     pub since: Timestamp,
     /// Its record before the roll. A watch may report the roll before its response.
     pub before: Record,
-    /// The contents whose turn was checked, if it uses sources that limit how far a change spreads. The roll takes no other
-    /// content of such a source.
+    /// The contents whose turn has come, if it uses sources that limit how far a change spreads. Admission keeps it from other contents
+    /// of such a source, if it has a snapshot to keep.
     pub turns: Option<Vec<Digest>>,
 }
 
