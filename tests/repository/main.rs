@@ -17,6 +17,7 @@ mod reference;
 mod source_tree;
 mod spelling;
 mod threat_model;
+mod times;
 mod words;
 mod workflows;
 

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 /// Every Rust file below a folder, with its text.
-fn files(folder: &str) -> Vec<(String, String)> {
+pub(crate) fn files(folder: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)];
     while let Some(path) = open.pop() {

@@ -1,9 +1,6 @@
 //! A source that keeps many snapshots: a change of one snapshot does not reconcile the others.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
 
 use confrev::{
     annotations,
@@ -120,27 +117,17 @@ impl Keeper {
     }
 }
 
-/// The printed times depend on the machine. The asserted counts do not.
 #[test]
 fn change_reconciles_few_of_many_snapshots() {
-    let mut figures = Vec::new();
     for snapshots in [20, 200, 2000] {
         let mut keeper = Keeper::new(snapshots);
-        let mut took = Duration::ZERO;
         for _ in 0..10 {
-            let from = Instant::now();
             let (looked, written) = keeper.change();
-            took += from.elapsed();
             // The new snapshot, and the snapshot that it displaces with the adjacent snapshots.
             assert!(looked <= 20, "{looked} of {snapshots} reconciled");
             let pushed_out = numbered(keeper.version - keeper.keep).0;
             assert_eq!(written, [numbered(keeper.version).0, pushed_out], "of {snapshots}");
         }
-        figures.push((snapshots, took));
-    }
-    for (snapshots, took) in &figures {
-        let ratio = took.as_secs_f64() / figures[0].1.as_secs_f64();
-        println!("a change beside {snapshots} snapshots: {took:?} for ten, {ratio:.2} times that beside 20");
     }
 }
 

@@ -1,12 +1,6 @@
 //! Waves at admission: which writes move a workload, and what records the move.
 
-use std::time::Instant;
-
-use confrev::{
-    annotations,
-    resolve::{Health, Member, RollOrder, Spread, SpreadPolicy, Standing, Verdict, Waiting, auto_roll_value},
-    snapshot::Digest,
-};
+use confrev::{annotations, resolve::auto_roll_value};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -132,34 +126,4 @@ fn without_waves_no_time_is_recorded() {
     let first = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
     assert_eq!(moved(&poke(&mut world, &first, 5)), Value::Null);
-}
-
-/// One pass over the workloads, whatever their number. The shortest of several runs counts, since the machine may be busy.
-#[test]
-fn thousands_of_workloads_take_linear_time() {
-    let policy = SpreadPolicy::read(|key| (key == annotations::WAVES).then_some("1, 10%, 50%"));
-    let content = Digest::of_bytes("a");
-    let time = |count: usize| {
-        let keys: Vec<_> = (0..count).map(|number| format!("web-{number}")).collect();
-        let run = || {
-            let start = Instant::now();
-            let members = keys.iter().map(|key| {
-                let place =
-                    RollOrder::of(0, Health::Settled, false, content.as_bytes(), &["ns", "Deployment", key]);
-                Member {
-                    workload: key,
-                    standing: Standing::Waits(Waiting { place, moved: None }),
-                    is_rolling: false,
-                }
-            });
-            let spread = Spread::of(&policy, Verdict::default(), Timestamp::UNIX_EPOCH, members);
-            let took = start.elapsed();
-            assert_eq!(spread.progress().map(|progress| progress.total), Some(count));
-            took
-        };
-        (0..9).map(|_| run()).min().unwrap()
-    };
-    let (few, many) = (time(250), time(2000));
-    println!("250 workloads take {few:?}, 2,000 take {many:?}");
-    assert!(many < few * 24, "250 workloads take {few:?}, 2,000 take {many:?}");
 }

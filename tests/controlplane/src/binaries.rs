@@ -9,8 +9,10 @@ use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::gobuild::{Workshop, go_version};
+use crate::progress::Progress;
 use crate::recipe::{
-    ACTIONLINT, Artifact, COMPATIBILITY_MODULES, GoModule, NEWEST, NODE_MODULES, OLDER, modules,
+    ACTIONLINT, Artifact, COMPATIBILITY_MODULES, CONTROL_PLANE, GoModule, NEWEST, NODE_MODULES, OLDER,
+    modules,
 };
 
 /// The environment variable with the Kubernetes version of the control plane.
@@ -26,15 +28,21 @@ pub fn versions() -> impl Iterator<Item = &'static str> {
     std::iter::once(NEWEST).chain(OLDER.iter().map(|(version, _)| *version))
 }
 
-/// The folder with every binary of the control plane, and its manifests.
+/// The folder with binaries of the control plane, and its manifests. Each set of them that is made later is added to the
+/// same folder.
 #[derive(Debug, Clone)]
 pub struct Binaries {
     folder: PathBuf,
 }
 
 impl Binaries {
-    /// Uses the binaries in `KUBEBUILDER_ASSETS`, and takes the rest from the cache. Missing ones are built, which
-    /// takes about ten minutes on two cores and needs Go. Progress goes to stderr.
+    /// What a control plane and its users need. Uses the binaries in `KUBEBUILDER_ASSETS`, and takes the rest from the
+    /// cache. Missing ones are built, which takes about seven minutes on two cores and needs Go. Progress goes to stderr.
+    pub fn control_plane() -> Result<Self> {
+        Self::of(|artifact| CONTROL_PLANE.contains(&artifact.name), &assets())
+    }
+
+    /// As [`control_plane`](Self::control_plane), and the tools of the tests, which take another five minutes.
     pub fn all() -> Result<Self> {
         Self::of(|artifact| artifact.name != ACTIONLINT, &assets())
     }
@@ -49,14 +57,20 @@ impl Binaries {
         let mut files = gather("", &modules_of_control_plane()?, |_| true, &assets(), &cache)?;
         let modules: Vec<_> = NODE_MODULES.iter().collect();
         files.extend(gather("-nodes", &modules, |_| true, &assets(), &cache)?);
-        link(&files, &cache)
+        link(&files, &assets(), &cache)
     }
 
     /// The test suites of other projects, which take another ten minutes.
     pub fn of_compatibility() -> Result<Self> {
         let cache = cache_folder()?;
         let modules: Vec<_> = COMPATIBILITY_MODULES.iter().collect();
-        link(&gather("-compatibility", &modules, |_| true, &assets(), &cache)?, &cache)
+        link(&gather("-compatibility", &modules, |_| true, &assets(), &cache)?, &assets(), &cache)
+    }
+
+    /// One of the binaries of [`all`](Self::all).
+    pub fn tool(name: &str) -> Result<Self> {
+        known(name)?;
+        Self::of(|artifact| artifact.name == name, &assets())
     }
 
     /// As [`all`](Self::all), but only for these names, which are searched in `PATH` too.
@@ -64,10 +78,7 @@ impl Binaries {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut found = assets();
         found.extend(env::split_paths(&path));
-        let known: Vec<_> = modules(NEWEST)?.into_iter().flat_map(|module| module.artifacts).collect();
-        if let Some(name) = names.iter().find(|name| known.iter().all(|artifact| artifact.name != **name)) {
-            return Err(format!("no module makes {name}"));
-        }
+        names.iter().try_for_each(|name| known(name))?;
         Self::of(|artifact| names.contains(&artifact.name), &found)
     }
 
@@ -89,7 +100,7 @@ impl Binaries {
     fn of(wanted: impl Fn(&Artifact) -> bool, ready_made: &[PathBuf]) -> Result<Self> {
         let cache = cache_folder()?;
         let files = gather("", &modules_of_control_plane()?, wanted, ready_made, &cache)?;
-        link(&files, &cache)
+        link(&files, ready_made, &cache)
     }
 }
 
@@ -109,59 +120,74 @@ fn gather(
         lock.lock().map_err(|e| format!("cannot lock the cache: {e}"))?;
     }
 
+    let scratch = Scratch::new(cache, part)?;
     let mut files = BTreeMap::new();
+    let mut missing = Vec::new();
     for module in modules {
-        let mut missing = Vec::new();
+        let mut folder = None;
         let others = module.artifacts.iter().filter(|a| wanted(a) && !files.contains_key(a.name));
         for artifact in others.collect::<Vec<_>>() {
-            match find(ready_made, artifact.name) {
-                Some(file) => drop(files.insert(artifact.name, file)),
-                None => missing.push(artifact),
+            if let Some(file) = find(ready_made, artifact.name) {
+                files.insert(artifact.name, file);
+                continue;
             }
+            let folder = match &folder {
+                Some(known) => known,
+                None => folder.insert(folder_of(module, &scratch.0, cache)?),
+            };
+            let file = folder.join(artifact.name);
+            if !file.exists() {
+                missing.push((*module, artifact, file.clone()));
+            }
+            files.insert(artifact.name, file);
         }
-        make(part, module, &missing, cache, &mut files)?;
     }
+    make(&missing, &files, &scratch.0)?;
     Ok(files)
+}
+
+fn known(name: &str) -> Result<()> {
+    let mut known = modules(NEWEST)?.into_iter().flat_map(|module| module.artifacts);
+    known.any(|artifact| artifact.name == name).then_some(()).ok_or_else(|| format!("no module makes {name}"))
 }
 
 fn modules_of_control_plane() -> Result<Vec<&'static GoModule>> {
     modules(&kubernetes()).map_err(|problem| format!("{VERSION_VARIABLE}: {problem}"))
 }
 
-/// Adds the `missing` artifacts of a module to `files`, from its folder in the cache. Artifacts that are not there are
-/// built into it.
-fn make(
-    part: &str,
-    module: &GoModule,
-    missing: &[&'static Artifact],
-    cache: &Path,
-    files: &mut BTreeMap<&'static str, PathBuf>,
-) -> Result<()> {
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let scratch = Scratch::new(cache, part)?;
-    fs::write(scratch.0.join("go.mod"), module.go_mod).map_err(|e| format!("cannot write go.mod: {e}"))?;
-    let key = key(module, &go_version(module, &scratch.0)?);
+/// The folder of a module in the cache, which exists.
+fn folder_of(module: &GoModule, scratch: &Path, cache: &Path) -> Result<PathBuf> {
+    fs::write(scratch.join("go.mod"), module.go_mod).map_err(|e| format!("cannot write go.mod: {e}"))?;
+    let key = key(module, &go_version(module, scratch)?);
     let folder = cache.join(format!("controlplane-{}-{key}", module.name));
     fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
+    Ok(folder)
+}
 
-    let mut workshop = None;
-    for artifact in missing {
-        let file = folder.join(artifact.name);
-        if !file.exists() {
-            if workshop.is_none() {
-                workshop = Some(Workshop::lay_out(module, &scratch.0)?);
-            }
-            let made = scratch.0.join(artifact.name);
-            let kubectl = files.get("kubectl").map(PathBuf::as_path);
-            workshop.as_ref().expect("laid out above").make(artifact, &made, kubectl)?;
-            // The rename means that only complete files have their name in the cache, even if the build is interrupted.
-            fs::rename(&made, &file).map_err(|e| format!("cannot rename to {}: {e}", file.display()))?;
+/// Builds the missing artifacts in their order, each into its file. `files` has all files of the set.
+fn make(
+    missing: &[(&'static GoModule, &'static Artifact, PathBuf)],
+    files: &BTreeMap<&'static str, PathBuf>,
+    scratch: &Path,
+) -> Result<()> {
+    let kubectl = files.get("kubectl").map(PathBuf::as_path);
+    let artifacts: Vec<_> = missing.iter().map(|(_, artifact, _)| *artifact).collect();
+    Progress::of(&artifacts, |progress| {
+        let mut workshop: Option<Workshop<'_>> = None;
+        for (module, artifact, file) in missing {
+            progress.make(artifact, || {
+                let workshop = match &workshop {
+                    Some(same) if same.is_of(module) => same,
+                    _ => workshop.insert(Workshop::lay_out(module, scratch)?),
+                };
+                let made = scratch.join(artifact.name);
+                workshop.make(artifact, &made, kubectl)?;
+                // The rename means that only complete files have their name in the cache, even if the build is interrupted.
+                fs::rename(&made, file).map_err(|e| format!("cannot rename to {}: {e}", file.display()))
+            })?;
         }
-        files.insert(artifact.name, file);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// A short hash of everything that the files of a module depend on.
@@ -175,18 +201,22 @@ fn digest(text: &str) -> String {
     format!("{start:012x}")
 }
 
-/// A folder with a link to each file, so that one entry in PATH suffices. Its name contains a hash of the link targets.
-fn link(files: &BTreeMap<&'static str, PathBuf>, cache: &Path) -> Result<Binaries> {
-    let folder = cache.join(format!("controlplane-{}", digest(&format!("{files:?}"))));
+/// A folder with a link to each file, so that one entry in PATH suffices. Sets of one version of Kubernetes and of the same
+/// `ready_made` folders share it.
+fn link(files: &BTreeMap<&'static str, PathBuf>, ready_made: &[PathBuf], cache: &Path) -> Result<Binaries> {
+    let folder = cache.join(format!("controlplane-{}", digest(&format!("{} {ready_made:?}", kubernetes()))));
     let problem = |e| format!("cannot link the binaries in {}: {e}", folder.display());
     fs::create_dir_all(&folder).map_err(problem)?;
     for (name, file) in files {
         let link = folder.join(name);
-        if !link.exists() {
-            // Removes a broken link. If its file came back in the meantime, a new link is as good.
-            let _ = fs::remove_file(&link);
-            std::os::unix::fs::symlink(file, &link).map_err(problem)?;
+        if fs::read_link(&link).is_ok_and(|target| target == *file) {
+            continue;
         }
+        // The rename replaces the link of an older build at once: another process may be using the folder.
+        let new = folder.join(format!(".{name}-{}", std::process::id()));
+        let _ = fs::remove_file(&new);
+        std::os::unix::fs::symlink(file, &new).map_err(problem)?;
+        fs::rename(&new, &link).map_err(problem)?;
     }
     Ok(Binaries { folder })
 }

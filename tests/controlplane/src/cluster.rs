@@ -208,9 +208,18 @@ impl ControlPlane {
         &self.kubeconfig
     }
 
-    /// The path of a binary, such as `kubectl` or `kubectl-argo-rollouts`.
+    /// The path of a binary, such as `kubectl` or `kubectl-argo-rollouts`. A tool that the control plane itself does not
+    /// need, such as `helm`, is built if necessary.
+    ///
+    /// # Panics
+    /// If the tool cannot be built.
+    #[track_caller]
     pub fn bin(&self, name: &str) -> PathBuf {
-        self.binaries.join(name)
+        let file = self.binaries.join(name);
+        if file.exists() || self.authority_key.is_none() {
+            return file;
+        }
+        Binaries::tool(name).unwrap_or_else(|problem| panic!("{problem}")).path(name)
     }
 
     /// The API server's address, `https://` and without a path.

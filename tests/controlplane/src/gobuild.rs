@@ -4,11 +4,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::Result;
+use crate::process::die_with_parent;
 use crate::recipe::{Artifact, GoModule, Origin, Patch};
 
 /// The module's files, laid out in a folder to run `go` in. It is needed only while artifacts are missing.
@@ -31,34 +31,27 @@ impl<'a> Workshop<'a> {
         Ok(workshop)
     }
 
-    /// Makes the file `artifact` at `to`. Prints to stderr what it builds and how long that took. `kubectl` renders
-    /// kustomizations.
+    /// Whether it was laid out for that module.
+    pub(crate) fn is_of(&self, module: &GoModule) -> bool {
+        std::ptr::eq(self.module, module)
+    }
+
+    /// Makes the file `artifact` at `to`. `kubectl` renders kustomizations.
     pub(crate) fn make(&self, artifact: &Artifact, to: &Path, kubectl: Option<&Path>) -> Result<()> {
-        let start = Instant::now();
         match &artifact.origin {
-            Origin::Package(package) => {
-                eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
-                self.build(package, "", false, to)?;
-            }
-            Origin::Tagged { package, tags, c } => {
-                eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
-                self.build(package, tags, *c, to)?;
-            }
+            Origin::Package(package) => self.build(package, "", false, to),
+            Origin::Tagged { package, tags, c } => self.build(package, tags, *c, to),
             Origin::Main(text) => {
-                eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
                 write(&self.folder.join("main.go"), text)?;
-                self.build(".", "", false, to)?;
+                self.build(".", "", false, to)
             }
             Origin::Tests { package, tags } => {
-                eprintln!("controlplane: building {} (minutes, the first time)", artifact.name);
-                self.compile(&["test", "-c", "-vet=off"], package, tags, false, to)?;
+                self.compile(&["test", "-c", "-vet=off"], package, tags, false, to)
             }
-            Origin::Folder { module, folder } => copy_sources(&self.sources(module)?.join(folder), to)?,
-            Origin::Kustomization { module, folder } => self.render(module, folder, to, kubectl)?,
-            Origin::Manifests { module, folders } => self.join(module, folders, to)?,
+            Origin::Folder { module, folder } => copy_sources(&self.sources(module)?.join(folder), to),
+            Origin::Kustomization { module, folder } => self.render(module, folder, to, kubectl),
+            Origin::Manifests { module, folders } => self.join(module, folders, to),
         }
-        eprintln!("controlplane: made {} in {:.1} s", artifact.name, start.elapsed().as_secs_f32());
-        Ok(())
     }
 
     fn build(&self, package: &str, tags: &str, c: bool, to: &Path) -> Result<()> {
@@ -72,8 +65,7 @@ impl<'a> Workshop<'a> {
         go.env("CGO_ENABLED", if c { "1" } else { "0" });
         go.args(verb);
         go.args(["-trimpath", "-tags", tags, "-ldflags", &flags, "-o"]).arg(to).arg(package);
-        // go's own output (downloads, compile errors) shows the progress.
-        run_go(go.stdout(Stdio::null()).stderr(Stdio::inherit()), self.module).map(drop)
+        run_go(&mut go, self.module).map(drop)
     }
 
     fn render(&self, module: &str, folder: &str, to: &Path, kubectl: Option<&Path>) -> Result<()> {
@@ -121,7 +113,7 @@ impl<'a> Workshop<'a> {
     /// The folder of a required module in the module cache, downloaded if necessary.
     fn download(&self, module: &str) -> Result<PathBuf> {
         let mut go = go_in(&self.folder);
-        go.args(["mod", "download", "-json", module]).stderr(Stdio::inherit());
+        go.args(["mod", "download", "-json", module]);
         let output = run_go(&mut go, self.module)?;
         let answer: Value =
             serde_json::from_slice(&output).map_err(|e| format!("go mod download -json {module}: {e}"))?;
@@ -140,14 +132,14 @@ impl<'a> Workshop<'a> {
         }
         write(&file, &text.replace(patch.from, patch.to))?;
         let mut go = go_in(&self.folder);
-        go.args(["mod", "edit", &format!("-replace={}=./patched", patch.module)]).stderr(Stdio::inherit());
+        go.args(["mod", "edit", &format!("-replace={}=./patched", patch.module)]);
         run_go(&mut go, self.module).map(drop)
     }
 }
 
 /// The output of `go version` in `folder`, where the module's `go.mod` may choose the toolchain.
 pub(crate) fn go_version(module: &GoModule, folder: &Path) -> Result<String> {
-    let output = run_go(go_in(folder).arg("version").stderr(Stdio::inherit()), module)?;
+    let output = run_go(go_in(folder).arg("version"), module)?;
     Ok(String::from_utf8_lossy(&output).trim().to_owned())
 }
 
@@ -163,7 +155,10 @@ fn go_in(folder: &Path) -> Command {
 }
 
 fn run_go(go: &mut Command, module: &GoModule) -> Result<Vec<u8>> {
-    let output = go.stdout(Stdio::piped()).output().map_err(|e| match e.kind() {
+    // Otherwise, an interrupted build would go on in the background.
+    die_with_parent(go);
+    // Hundreds of lines name downloads: they are printed if the command fails.
+    let output = go.output().map_err(|e| match e.kind() {
         ErrorKind::NotFound => format!(
             "the control plane is built with Go, and there is no `go` in PATH: install Go {} or newer, or set \
              KUBEBUILDER_ASSETS to a folder with all the binaries",
@@ -176,7 +171,11 @@ fn run_go(go: &mut Command, module: &GoModule) -> Result<Vec<u8>> {
     }
     let arguments: Vec<_> = go.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
     let (minimum, name) = (module.minimum_go(), module.name);
-    Err(format!("`go {}` failed (module {name}, which needs Go {minimum} or newer)", arguments.join(" ")))
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!(
+        "{said}`go {}` failed (module {name}, which needs Go {minimum} or newer)",
+        arguments.join(" ")
+    ))
 }
 
 /// Copies a tree of files without their read-only permissions.

@@ -22,6 +22,7 @@
 
 mod api;
 mod audit;
+pub mod beside;
 pub mod binaries;
 mod cert_manager;
 mod certs;
@@ -38,6 +39,7 @@ mod pod;
 mod ports;
 mod process;
 mod program;
+mod progress;
 mod recipe;
 mod resources;
 mod site;

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use confrev_controlplane::binaries::Binaries;
 use confrev_controlplane::node::isolate;
-use confrev_controlplane::{Result, suites, supervisor};
+use confrev_controlplane::{Result, beside, suites, supervisor};
 
 const USAGE: &str = "\
 Usage: controlplane build [NAME...]  builds the binaries, or only these, and prints their folder
+       controlplane build -- CMD...  builds the binaries of a control plane while a command runs
        controlplane suites-of-others builds the test suites of other projects, and prints their folder
        controlplane run -- CMD...    runs a command against a new control plane
        controlplane suites -- CMD... runs the tests of a `cargo test` command, some suites at a time, each on a
@@ -22,7 +23,7 @@ The command finds KUBECONFIG, CONFREV_CONTROL_PLANE and kubectl in its environme
 CONFREV_CACHE        where binaries are kept (default: ${XDG_CACHE_HOME:-~/.cache})
 KUBEBUILDER_ASSETS   a folder with binaries to use; what it lacks is built
 CONFREV_KUBERNETES   the version of Kubernetes (default: the newest there is)
-CONFREV_LANES        how many suites run at a time (default: 3)
+CONFREV_LANES        how many suites run at a time (default: 2)
 CONFREV_NODE=optional lets `nodes --check` end with 3 where they cannot run
 CONFREV_KEEP=1       keeps the state folder, with the logs";
 
@@ -42,6 +43,9 @@ fn command(arguments: &[OsString]) -> Result<u8> {
         [verb] if verb == "build" => {
             println!("{}", Binaries::all()?.folder().display());
             Ok(0)
+        }
+        [verb, dashes, program, rest @ ..] if verb == "build" && dashes == "--" => {
+            beside::build(program, rest)
         }
         [verb, names @ ..] if verb == "build" => {
             let names = names.iter().map(|name| name.to_str().ok_or("a name is not UTF-8"));

@@ -13,7 +13,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -23,9 +23,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::Result;
+use crate::binaries::Binaries;
 use crate::cluster::ControlPlane;
 use crate::process::die_with_parent;
-use crate::state::Facts;
+use crate::state::{Facts, StateFolder};
 use crate::supervisor::{inside, without_this_package};
 
 /// The number of lanes, unless the variable sets another one. Two keep two processors busy; with three, control planes
@@ -36,6 +37,20 @@ const LANES_VARIABLE: &str = "CONFREV_LANES";
 const LONG: [&str; 9] =
     ["core", "chart", "storms", "appliers", "kinds", "tls", "chaos", "model", "instructions"];
 
+/// The suites that need no control plane. They run while its binaries are built.
+const WITHOUT: [&str; 8] =
+    ["model", "instructions", "unit", "repository", "memory", "rules", "tests in src", "tests of the docs"];
+/// The suites that need tools which a control plane does not need: helm, cert-manager, Argo CD. Those are built last.
+const WITH_TOOLS: [&str; 2] = ["chart", "appliers"];
+
+/// What a suite needs. Each level includes the previous ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Needs {
+    Nothing,
+    ControlPlane,
+    Tools,
+}
+
 /// The tests that one command runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Suite {
@@ -44,25 +59,93 @@ struct Suite {
     flags: Vec<String>,
 }
 
+impl Suite {
+    fn needs(&self) -> Needs {
+        let is_in = |list: &[&str]| list.contains(&&*self.name);
+        match () {
+            () if is_in(&WITHOUT) => Needs::Nothing,
+            () if is_in(&WITH_TOOLS) => Needs::Tools,
+            () => Needs::ControlPlane,
+        }
+    }
+}
+
+/// The end of a suite.
+#[derive(Debug, Clone)]
+struct Ended {
+    name: String,
+    has_passed: bool,
+    seconds: u64,
+    /// The command that runs the suite again.
+    again: String,
+}
+
 /// The state that the lanes share.
 #[derive(Debug, Default)]
 struct Board {
-    waiting: Mutex<VecDeque<Suite>>,
+    waiting: Mutex<Waiting>,
+    /// Notified when `waiting` changes.
+    changed: Condvar,
     /// The name and the log of each running suite, by process group.
     running: Mutex<BTreeMap<i32, (String, PathBuf)>>,
-    /// The result of each finished suite, in words, and whether it passed.
-    ended: Mutex<Vec<(String, bool)>>,
+    ended: Mutex<Vec<Ended>>,
 }
 
-/// Builds the tests of `program arguments...`, a `cargo test` command, and runs them: one command for each suite, as
-/// under `controlplane run`. The output of a suite is printed as a whole when it has ended. Returns the exit code.
+/// The suites that have not started, and what has been built for them.
+#[derive(Debug)]
+struct Waiting {
+    suites: VecDeque<Suite>,
+    built: Result<Needs>,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { suites: VecDeque::new(), built: Ok(Needs::Nothing) }
+    }
+}
+
+impl Waiting {
+    /// Takes the first suite that can start. `None` if none can start now.
+    fn take(&mut self) -> Result<Option<Suite>> {
+        let able = self.suites.iter().position(|suite| {
+            suite.needs() == Needs::Nothing || self.built.as_ref().is_ok_and(|built| suite.needs() <= *built)
+        });
+        match able {
+            Some(place) => Ok(self.suites.remove(place)),
+            // Nothing else will be built.
+            None if !self.suites.is_empty() => self.built.clone().map(|_| None),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Builds the tests of `program arguments...`, a `cargo test` command, and meanwhile the binaries of the control plane. Runs
+/// the tests: one command for each suite, as under `controlplane run`. The output of a suite is printed as a whole when it
+/// has ended. At the end, a line for each suite. Returns the exit code.
 pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     let mut cargo = Command::new(program);
     cargo.args(arguments);
     let lanes = env::var(LANES_VARIABLE).map_or(Ok(LANES), |text| text.parse());
     let lanes = lanes.map_err(|e| format!("{LANES_VARIABLE}: {e}"))?.max(1);
+    let board = Arc::new(Board::default());
+    let binaries = board.clone();
+    let building = thread::spawn(move || {
+        let steps =
+            [(Needs::ControlPlane, Binaries::control_plane as fn() -> _), (Needs::Tools, Binaries::all)];
+        for (needs, step) in steps {
+            let built = step();
+            let is_last = built.is_err();
+            locked(&binaries.waiting).built = built.map(|_| needs);
+            binaries.changed.notify_all();
+            if is_last {
+                return;
+            }
+        }
+    });
+    let start = Instant::now();
     let suites = suites(&build(&mut cargo)?);
-    let board = Arc::new(Board { waiting: Mutex::new(suites.into()), ..Board::default() });
+    let took = start.elapsed().as_secs();
+    locked(&board.waiting).suites = suites.into();
     stop_on_signals(board.clone())?;
     let problems: Vec<String> = thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(|| lane(program, arguments, &board))).collect();
@@ -71,14 +154,26 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
             .filter_map(|lane| lane.join().unwrap_or_else(|_| Err("a lane panicked".into())).err())
             .collect()
     });
-    let ended = locked(&board.ended);
-    for (line, _) in &*ended {
+    let _ = building.join();
+    eprintln!("controlplane: built the tests in {took} s");
+    let ended = locked(&board.ended).clone();
+    for line in summary(&ended) {
         eprintln!("controlplane: {line}");
     }
     if let Some(problem) = problems.into_iter().next() {
         return Err(problem);
     }
-    Ok(u8::from(ended.iter().any(|(_, well)| !well)))
+    Ok(u8::from(ended.iter().any(|suite| !suite.has_passed)))
+}
+
+/// A line for each suite, failed ones last, each with the command that repeats it.
+fn summary(ended: &[Ended]) -> Vec<String> {
+    let (passed, failed): (Vec<_>, Vec<_>) = ended.iter().partition(|suite| suite.has_passed);
+    let passed = passed.into_iter().map(|suite| format!("passed in {:>4} s: {}", suite.seconds, suite.name));
+    let failed = failed
+        .into_iter()
+        .map(|suite| format!("FAILED in {:>4} s: {}; again: {}", suite.seconds, suite.name, suite.again));
+    passed.chain(failed).collect()
 }
 
 /// Builds all tests. Returns cargo's messages about them.
@@ -114,31 +209,47 @@ fn suites(messages: &[Value]) -> Vec<Suite> {
     suites
 }
 
-/// Runs suites on a control plane of its own until none is left. The control plane stops with the lane.
+/// Runs suites until none is left, on a control plane of its own. The control plane stops with the lane.
 fn lane(program: &OsString, arguments: &[OsString], board: &Board) -> Result<()> {
+    let logs = StateFolder::create("confrev-suites")?;
     let mut control_plane = None;
-    while let Some(suite) = next(board) {
-        let control_plane = match &control_plane {
-            Some(running) => running,
-            None => control_plane.insert(ControlPlane::start()?),
-        };
+    while let Some(suite) = next(board)? {
         let mut cargo = Command::new(program);
         cargo.args(arguments).args(&suite.flags);
-        inside(&mut cargo, &Facts::load(control_plane.state_dir())?)?;
-        let log = control_plane.state_dir().join(format!("suite-{}.log", suite.name.replace(' ', "-")));
+        let words = [program].into_iter().chain(arguments).map(|word| word.to_string_lossy().into_owned());
+        let again: Vec<_> = words.chain(suite.flags.iter().cloned()).collect();
+        if suite.needs() == Needs::Nothing {
+            without_this_package(&mut cargo);
+        } else {
+            let control_plane = match &control_plane {
+                Some(running) => running,
+                None => control_plane.insert(ControlPlane::start()?),
+            };
+            inside(&mut cargo, &Facts::load(control_plane.state_dir())?)?;
+        }
+        let log = logs.log(&format!("suite-{}", suite.name.replace(' ', "-")));
         let start = Instant::now();
-        let status = run_suite(&mut cargo, &suite.name, &log, board)?;
-        let word = if status.success() { "passed" } else { "FAILED" };
-        let line = format!("{word} in {:>4} s: {}", start.elapsed().as_secs(), suite.name);
+        let has_passed = run_suite(&mut cargo, &suite.name, &log, board)?.success();
+        let seconds = start.elapsed().as_secs();
+        let suite = Ended { name: suite.name, has_passed, seconds, again: again.join(" ") };
         let mut ended = locked(&board.ended);
-        show(&line, &log);
-        ended.push((line, status.success()));
+        show(&summary(std::slice::from_ref(&suite)).concat(), &log);
+        ended.push(suite);
     }
     Ok(())
 }
 
-fn next(board: &Board) -> Option<Suite> {
-    locked(&board.waiting).pop_front()
+/// The next suite that can start, once there is one. `None` if all have started.
+fn next(board: &Board) -> Result<Option<Suite>> {
+    let mut waiting = locked(&board.waiting);
+    loop {
+        match waiting.take()? {
+            None if !waiting.suites.is_empty() => {
+                waiting = board.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            }
+            suite => return Ok(suite),
+        }
+    }
 }
 
 /// Runs a suite to its end.
@@ -191,4 +302,51 @@ fn show(line: &str, log: &Path) {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn suite(name: &str) -> Suite {
+        Suite { name: name.to_owned(), flags: vec!["--test".to_owned(), name.to_owned()] }
+    }
+
+    fn names(waiting: &mut Waiting) -> Vec<String> {
+        std::iter::from_fn(|| waiting.take().unwrap()).map(|suite| suite.name).collect()
+    }
+
+    #[test]
+    fn suites_start_when_what_they_need_is_built() {
+        let suites = ["core", "chart", "unit", "model"].map(suite).into();
+        let mut waiting = Waiting { suites, ..Waiting::default() };
+        assert_eq!(names(&mut waiting), ["unit", "model"]);
+        waiting.built = Ok(Needs::ControlPlane);
+        assert_eq!(names(&mut waiting), ["core"]);
+        waiting.built = Ok(Needs::Tools);
+        assert_eq!(names(&mut waiting), ["chart"]);
+    }
+
+    /// Suites that need no binary still run.
+    #[test]
+    fn failed_build_ends_lanes_that_need_it() {
+        let suites = ["core", "unit"].map(suite).into();
+        let mut waiting = Waiting { suites, built: Err("no Go".to_owned()) };
+        assert_eq!(waiting.take().unwrap().unwrap().name, "unit");
+        assert_eq!(waiting.take().unwrap_err(), "no Go");
+        waiting.suites.clear();
+        assert_eq!(waiting.take(), Ok(None));
+    }
+
+    #[test]
+    fn summary_ends_with_failed_suites_and_their_commands() {
+        let ended = [("core", false, 70), ("unit", true, 5)].map(|(name, has_passed, seconds)| Ended {
+            name: name.to_owned(),
+            has_passed,
+            seconds,
+            again: format!("cargo test --test {name}"),
+        });
+        let expected = ["passed in    5 s: unit", "FAILED in   70 s: core; again: cargo test --test core"];
+        assert_eq!(summary(&ended), expected);
+    }
 }

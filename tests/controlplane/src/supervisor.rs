@@ -38,7 +38,7 @@ enum Event {
 
 /// Runs a command against a new control plane and returns its exit code. Call it from the main thread.
 pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
-    run_at(Site::Loopback, &Binaries::all()?, program, arguments)
+    run_at(Site::Loopback, &Binaries::control_plane()?, program, arguments)
 }
 
 /// The same with a control plane of these binaries at a site.
@@ -61,7 +61,7 @@ pub(crate) fn run_at(
 /// stdout. Stops it when stdin is closed or on a signal. Each line of stdin is an order for one component, and is
 /// answered by one line: empty, or why the order failed. Call it from the main thread.
 pub fn serve(api_server: &[OsString]) -> Result<u8> {
-    let binaries = Binaries::all()?;
+    let binaries = Binaries::control_plane()?;
     let (sender, events) = channel();
     forward_signals(sender.clone())?;
     thread::spawn(move || {
@@ -163,7 +163,7 @@ fn attend(
     }
 }
 
-fn exit_code(status: &io::Result<ExitStatus>) -> Result<u8> {
+pub(crate) fn exit_code(status: &io::Result<ExitStatus>) -> Result<u8> {
     let status = status.as_ref().map_err(|e| format!("cannot wait for the command: {e}"))?;
     // The code that a shell gives for a command that was ended by a signal.
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 use confrev_controlplane::Output;
 use confrev_controlplane::binaries::Binaries;
@@ -20,8 +19,7 @@ pub fn chart() -> String {
 
 /// The path of helm or kubectl, which is built if necessary.
 pub fn binary(name: &str) -> PathBuf {
-    static BINARIES: OnceLock<Binaries> = OnceLock::new();
-    BINARIES.get_or_init(|| Binaries::all().expect("the control plane's binaries are available")).path(name)
+    Binaries::tool(name).unwrap_or_else(|problem| panic!("{problem}")).path(name)
 }
 
 /// Runs helm to its end, without the user's own configuration.

@@ -114,7 +114,8 @@ impl Reader {
 
     /// A command in the reader's folder and environment.
     pub fn command(&self, program: &str) -> std::process::Command {
-        let tools = self.cluster.bin("kubectl").parent().expect("a folder").display().to_string();
+        // The folder of kubectl, too.
+        let tools = self.cluster.bin("helm").parent().expect("a folder").display().to_string();
         let own = self.folder.join("target/release").display().to_string();
         let path = format!("{own}:{tools}:{}", std::env::var("PATH").unwrap_or_default());
         let mut command = std::process::Command::new(program);
