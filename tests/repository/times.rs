@@ -15,7 +15,7 @@ const FOLDERS: [&str; 8] = [
 ];
 
 /// The files that measure times to print them or to wait, each with what it does with them.
-const MEASURE: [(&str, &str); 11] = [
+const MEASURE: [(&str, &str); 13] = [
     ("tests/controlplane/src", "prints how long builds and suites took"),
     ("tests/model/exhaustive/mod.rs", "prints how long the run took"),
     ("tests/endurance/chaos/main.rs", "prints how long each fault took"),
@@ -27,6 +27,8 @@ const MEASURE: [(&str, &str); 11] = [
     ("tests/e2e/appliers/recording.rs", "writes the times of a recording"),
     ("tests/e2e/core/hostile/attacks.rs", "prints the latency of reviews during an attack"),
     ("tests/e2e/core/picture/mod.rs", "waits for samples of a picture"),
+    ("tests/e2e/dashboard/many.rs", "prints how long a page takes"),
+    ("examples/demo/screen.rs", "prints how long the story has taken"),
 ];
 
 /// How a line may use the time that has passed: as a limit of a wait, or in a line that is printed.
