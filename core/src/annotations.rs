@@ -1,4 +1,7 @@
-//! The labels and annotations that confrev reads and writes: the contract with users, in one place.
+//! The labels and annotations that confrev reads and writes: the contract with users, as one table.
+//!
+//! A new key is one row of [`KEYS`]. The constants below, the lists and conditions of the chart (`_keys.tpl`), and the tables in
+//! `docs/reference.md` come from it; `tests/repository/keys.rs` writes the last two.
 
 /// The prefix as a literal, so that the keys below stay constants.
 macro_rules! prefix {
@@ -10,104 +13,230 @@ macro_rules! prefix {
 /// The prefix of every label and annotation of confrev.
 pub const PREFIX: &str = prefix!();
 
-/// Label on namespaces, workloads and sources: opt in, opt out.
-pub const ENABLED: &str = concat!(prefix!(), "enabled");
-/// Annotation on workloads, written by confrev beside a label that came from the namespace. Without it, that label could not be
-/// distinguished from the label of another webhook, once the namespace no longer gives it.
-pub const ENABLED_BY: &str = concat!(prefix!(), "enabled-by");
-/// Annotation on workloads: `"true"` snapshots referenced Secrets too.
-pub const SECRETS: &str = concat!(prefix!(), "secrets");
-/// Annotation on namespaces: the mode of Secrets that set no mode themselves.
-pub const SECRETS_MODE: &str = concat!(prefix!(), "secrets-mode");
-/// Annotation on workloads: references that stay as written.
-pub const EXCLUDE: &str = concat!(prefix!(), "exclude");
-/// Annotation on workloads: `"false"` resolves at apply only.
-pub const TRACK: &str = concat!(prefix!(), "track");
-/// Annotation on workloads: how admission reacts to a missing object or key.
-pub const MISSING: &str = concat!(prefix!(), "missing");
-/// Annotation on workloads: the minimum time between two automatic rolls.
-pub const MIN_INTERVAL: &str = concat!(prefix!(), "min-interval");
-/// Annotation on workloads: a new value means "roll to the newest content now".
-pub const ROLL: &str = concat!(prefix!(), "roll");
-/// Label on namespaces: sources of the same name and content in all namespaces of a group are one change.
-pub const GROUP: &str = concat!(prefix!(), "group");
-/// Annotation on workloads and namespaces: lower values move first.
-pub const ORDER: &str = concat!(prefix!(), "order");
-/// Annotation on workloads: how long a rollout may take, for kinds whose controller has no deadline.
-pub const PROGRESS_DEADLINE: &str = concat!(prefix!(), "progress-deadline");
-/// Annotation on workloads: ConfigMaps to mount in every container.
-pub const MOUNT: &str = concat!(prefix!(), "mount");
-/// Annotation on workloads: the snapshots to which the references to their sources resolve, whatever names a request has.
-pub const HOLD: &str = concat!(prefix!(), "hold");
-/// Annotation on workloads: `"hold"` turns every undo into a hold.
-pub const ON_UNDO: &str = concat!(prefix!(), "on-undo");
-/// Annotation on workloads, written by confrev: for each source, the digest last taken into account.
-pub const SEEN: &str = concat!(prefix!(), "seen");
-/// Annotation on workloads, written by confrev: for each source, the digest that the workload took while it was unhealthy.
-/// A failure with that content does not show that the content is bad.
-pub const UNHEALTHY: &str = concat!(prefix!(), "unhealthy");
-/// Annotation on workloads, written by confrev: for each source of which an undo or a pin keeps another snapshot, and of which
-/// the workload reads some keys only, the digest of those keys in the content that it has seen.
-pub const PINNED: &str = concat!(prefix!(), "pinned");
-/// Annotation on workloads, written by confrev: for each source with waves or reverts, when the controller moved the workload to the
-/// content that it has seen.
-pub const MOVED: &str = concat!(prefix!(), "moved");
-/// Annotation on workloads, written by confrev: for each source that limits how far a change spreads, the snapshot before the
-/// workload moved to the present one. On a refused snapshot: the snapshot for workloads that have no previous one.
-pub const PREVIOUS: &str = concat!(prefix!(), "previous");
-/// Annotation on pod templates, written by confrev: the snapshot of each source.
-pub const SOURCES: &str = concat!(prefix!(), "sources");
-/// Annotation on pod templates, written by confrev: for each source in mode `live`, the digest of the keys that the template reads.
-pub const LIVE: &str = concat!(prefix!(), "live");
-/// Label on pod templates, written by confrev: ten hex digits over [`SOURCES`].
-pub const REVISION: &str = concat!(prefix!(), "revision");
-/// Label on snapshots: the source's name, or its start and a hash if it is too long for a label.
-pub const SOURCE: &str = concat!(prefix!(), "source");
-/// Annotation on snapshots: the source's full name.
-pub const SOURCE_NAME: &str = concat!(prefix!(), "source-name");
-/// Annotation on snapshots: the digest of the content, with its scheme.
-pub const DIGEST: &str = concat!(prefix!(), "digest");
-/// Annotation on snapshots: when the source got this content.
-pub const CHANGED_AT: &str = concat!(prefix!(), "changed-at");
-/// Annotation on snapshots: the field manager that wrote this content, its operation, and the user, if known.
-pub const CHANGED_BY: &str = concat!(prefix!(), "changed-by");
-/// Annotation on snapshots, written by confrev: why no workload resolves to this content.
-pub const REFUSED: &str = concat!(prefix!(), "refused");
-/// Annotation on snapshots, written by confrev: when the content was refused.
-pub const REFUSED_AT: &str = concat!(prefix!(), "refused-at");
-/// Annotation on sources: how many of the newest snapshots are kept, used or not.
-pub const KEEP: &str = concat!(prefix!(), "keep");
-/// Annotation on sources: how many workloads a change may roll at once.
-pub const MAX_IN_FLIGHT: &str = concat!(prefix!(), "max-in-flight");
-/// Annotation on sources: how many workloads have moved at the end of each wave of a change.
-pub const WAVES: &str = concat!(prefix!(), "waves");
-/// Annotation on sources: how long the moved workloads must stay healthy before the next wave.
-pub const BAKE: &str = concat!(prefix!(), "bake");
-/// Annotation on sources: the Argo AnalysisTemplate from which a run is created at the end of each wave.
-pub const ANALYSIS: &str = concat!(prefix!(), "analysis");
-/// Annotation on workloads, sources and namespaces: the times in which automatic rolls happen.
-pub const WINDOW: &str = concat!(prefix!(), "window");
-/// Annotation on sources: the set to which the source belongs, and the version that the source has.
-pub const SET: &str = concat!(prefix!(), "set");
+/// How an object has a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As a label, so that webhooks and watches can select by it.
+    Label,
+    /// As an annotation.
+    Annotation,
+}
 
-/// Annotation on sources: the JSON Schema that the content must match, as `[NAMESPACE/]CONFIGMAP/KEY`.
-pub const SCHEMA: &str = concat!(prefix!(), "schema");
-/// Annotation on sources: the keys that the schema applies to.
-pub const SCHEMA_KEYS: &str = concat!(prefix!(), "schema-keys");
-/// Annotation on sources: the other namespaces whose sources may name a schema in this ConfigMap.
-pub const SCHEMA_FOR: &str = concat!(prefix!(), "schema-for");
+/// Who writes a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// People and their tools.
+    User,
+    /// The admission or the controller.
+    Confrev,
+    /// A command of `kubectl confrev`.
+    Command,
+}
 
-/// Annotation on sources: what happens after a workload has failed with a change.
-pub const ON_FAILURE: &str = concat!(prefix!(), "on-failure");
-/// Annotation on sources, written by `kubectl confrev waves retry`: a refused snapshot, and when it was refused. Or the present
-/// snapshot, and when another analysis of it was asked for.
-pub const RETRIED: &str = concat!(prefix!(), "retried");
-/// Annotation on sources, written by `kubectl confrev waves promote`: a snapshot, the wave of its content that may begin, and the time.
-pub const PROMOTED: &str = concat!(prefix!(), "promoted");
-/// Annotation on sources, written by `kubectl confrev waves abort`: the snapshot to whose content no further workload moves.
-pub const ABORTED: &str = concat!(prefix!(), "aborted");
-/// Annotation on sources, written by `kubectl confrev revoke`: the snapshots that are not kept, separated by commas.
-pub const REVOKED: &str = concat!(prefix!(), "revoked");
+/// The objects that have a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// Namespaces.
+    Namespace,
+    /// Objects with a pod template.
+    Workload,
+    /// ConfigMaps and Secrets that users write.
+    Source,
+    /// The pod template of a workload.
+    Template,
+    /// Snapshots of sources.
+    Snapshot,
+}
+
+/// A row of the table: a key on some kinds of objects. A key whose meaning differs between objects has several rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The whole key, with its prefix.
+    pub name: &'static str,
+    /// How an object has it.
+    pub form: Form,
+    /// Who writes it.
+    pub by: By,
+    /// Which objects have it.
+    pub on: &'static [On],
+    /// The form of its value, for the reference.
+    pub value: &'static str,
+    /// What it means, for the reference.
+    pub meaning: &'static str,
+    /// A regular expression in CEL's notation (RE2). Values that match are valid on a workload, whatever else the workload has.
+    pub plain: Option<&'static str>,
+}
+
+impl Key {
+    /// Whether objects of this kind have the key as an annotation, written by this writer.
+    fn is(&self, by: By, on: On) -> bool {
+        self.form == Form::Annotation && self.by == by && self.on.contains(&on)
+    }
+}
+
+/// Defines a constant for each row, and the table. A row that begins with `also` adds other objects to a key.
+macro_rules! keys {
+    (@constant also $name:ident $key:literal $meaning:literal) => {};
+    (@constant $name:ident $key:literal $meaning:literal) => {
+        #[doc = concat!("`confrev.dev/", $key, "`: ", $meaning, ".")]
+        pub const $name: &str = concat!(prefix!(), $key);
+    };
+    ($($name:ident $($more:ident)? = $key:literal, $form:ident, by $by:ident, on $($on:ident)+,
+       $value:literal, $meaning:literal $(, plain $plain:literal)?;)+) => {
+        $(keys!(@constant $name $($more)? $key $meaning);)+
+        /// Every label and annotation of confrev, in the order of the reference.
+        pub const KEYS: &[Key] = &[$(Key {
+            name: concat!(prefix!(), $key),
+            form: Form::$form,
+            by: By::$by,
+            on: &[$(On::$on),+],
+            value: $value,
+            meaning: $meaning,
+            plain: [$(Some($plain),)? None][0],
+        }),+];
+    };
+}
+
+keys! {
+    ENABLED = "enabled", Label, by User, on Namespace Workload,
+        "`\"true\"`, `\"false\"`",
+        "opts in or out; the workload's own label takes precedence";
+    also ENABLED = "enabled", Label, by User, on Source,
+        "`\"true\"`, `\"false\"`, `\"bind\"`, `\"live\"`",
+        "[the mode of the source](concepts.md#modes-of-a-source): snapshot every change; never snapshot; bind the object itself; leave references as written and roll on a change";
+    SECRETS = "secrets", Annotation, by User, on Workload Namespace,
+        "`\"true\"`",
+        "snapshot referenced Secrets too, if the installation allows it. On a Namespace: if it opts in", plain "^(true|false)$";
+    SECRETS_MODE = "secrets-mode", Annotation, by User, on Namespace,
+        "`snapshot`, `live`; `snapshot`",
+        "the mode of Secrets without the label `confrev.dev/enabled`, for workloads to which `confrev.dev/secrets` applies";
+    GROUP = "group", Label, by User, on Namespace,
+        "a name",
+        "sources of the same name and content in all namespaces of a [group](concepts.md#groups-of-namespaces) are one change";
+    EXCLUDE = "exclude", Annotation, by User, on Workload,
+        "`name, secret/name`",
+        "leave these references as written";
+    TRACK = "track", Annotation, by User, on Workload,
+        "`\"true\"`, `\"false\"`",
+        "`\"false\"`: resolve to new content at apply only", plain "^(true|false)$";
+    MISSING = "missing", Annotation, by User, on Workload,
+        "`warn`, `deny`, `allow`; `warn`",
+        "what to do if a referenced object or key does not exist. Only with `allow`, a change rolls that removes a required key", plain "^(warn|allow)$";
+    MIN_INTERVAL = "min-interval", Annotation, by User, on Workload,
+        "duration; `10s`",
+        "at most one automatic roll in this time. It also delays the roll of a workload whose namespace opts out", plain "^(0|[0-9]{1,3}(ms|s|m|h))$";
+    ROLL = "roll", Annotation, by User, on Workload,
+        "any text",
+        "a new value rolls to the newest content now";
+    MOUNT = "mount", Annotation, by User, on Workload,
+        "`name[,name]=PATH`",
+        "mounts these ConfigMaps in every container. Without `=PATH`, the folder is `/etc/kubernetes/configmaps`";
+    HOLD = "hold", Annotation, by User, on Workload,
+        "`snapshot, secret/snapshot`",
+        "[holds](concepts.md#holds) the workload at these snapshots until the annotation is removed. A name that is not a snapshot in the namespace is refused";
+    ON_UNDO = "on-undo", Annotation, by User, on Workload,
+        "`hold`",
+        "every undo or pin becomes a hold: admission writes `confrev.dev/hold`", plain "^hold$";
+    MAX_IN_FLIGHT = "max-in-flight", Annotation, by User, on Source,
+        "count",
+        "the most workloads that a change rolls at once, [applies included](concepts.md#few-workloads-at-a-time)";
+    WAVES = "waves", Annotation, by User, on Source,
+        "counts and percentages, as in `1, 10%, 50%`",
+        "how many of the workloads that use the source have moved at the end of each [wave](concepts.md#waves) of a change; the rest follow";
+    BAKE = "bake", Annotation, by User, on Source,
+        "duration; `0`",
+        "how long all moved workloads must stay healthy before the next wave";
+    ANALYSIS = "analysis", Annotation, by User, on Source,
+        "the name of an AnalysisTemplate, or `cluster/NAME`",
+        "an Argo [AnalysisRun](waves.md#let-metrics-decide) judges the end of each wave; needs `waves`, and the chart value `analysis.enabled`";
+    ON_FAILURE = "on-failure", Annotation, by User, on Source,
+        "`hold`, `revert`; `hold`",
+        "`revert`: if a workload fails with a change, all moved workloads [go back](concepts.md#going-back-after-a-failure)";
+    ORDER = "order", Annotation, by User, on Workload Namespace,
+        "whole number; `0`",
+        "workloads with lower values move first; the workload's own value takes precedence. An invalid value of a Namespace holds the changes";
+    PROGRESS_DEADLINE = "progress-deadline", Annotation, by User, on Workload,
+        "duration; `10m`",
+        "after this time, an unfinished rollout of a StatefulSet, a DaemonSet or a configured kind counts as failed. Deployments and Rollouts have `progressDeadlineSeconds`";
+    WINDOW = "window", Annotation, by User, on Workload Source Namespace,
+        "windows, as in `Mon-Fri 09:00-17:00 Europe/Berlin`, separated by `;`",
+        "automatic rolls happen only while [all these windows](windows.md) are open; writes of users are not affected";
+    SET = "set", Annotation, by User, on Source,
+        "`NAME/VERSION`",
+        "a workload that uses several sources of a [set](windows.md#move-several-sources-together) moves when all of them have the same version";
+    SCHEMA = "schema", Annotation, by User, on Source,
+        "`[NAMESPACE/]CONFIGMAP/KEY`",
+        "content that does not match this [JSON Schema](schemas.md) is refused";
+    SCHEMA_KEYS = "schema-keys", Annotation, by User, on Source,
+        "keys, with `*` and `?` as wildcards, separated by commas; those that end in `.json`, `.yaml`, `.yml`, `.toml` or `.properties`",
+        "the keys to which the schema applies";
+    SCHEMA_FOR = "schema-for", Annotation, by User, on Source,
+        "namespaces, with `*` and `?` as wildcards, separated by commas; none",
+        "sources of these namespaces may name [a schema in this ConfigMap](schemas.md#share-a-schema), too";
+    KEEP = "keep", Annotation, by User, on Source,
+        "count; `1`",
+        "how many of the newest snapshots to keep, used or not";
+    SOURCES = "sources", Annotation, by Confrev, on Template,
+        "JSON: kind, source, snapshot",
+        "the snapshot of each source, as JSON";
+    REVISION = "revision", Label, by Confrev, on Template,
+        "ten hex digits",
+        "ten digits over `sources`; live sources are not part of it. The revisions and pods made from the template have it too";
+    LIVE = "live", Annotation, by Confrev, on Template,
+        "JSON: kind, source, digest",
+        "the digest of each live source, as JSON: of the keys that the template reads, or of all keys if it reads the whole source";
+    SEEN = "seen", Annotation, by Confrev, on Workload,
+        "JSON: kind, source, digest",
+        "the digest of each source that admission last took into account";
+    UNHEALTHY = "unhealthy", Annotation, by Confrev, on Workload,
+        "JSON: kind, source, digest",
+        "the digest of each source that the workload rolled to while it was unhealthy. A failure with that content does not count for `max-in-flight` and waves";
+    MOVED = "moved", Annotation, by Confrev, on Workload,
+        "JSON: kind, source, time",
+        "for each source with waves or `on-failure: revert`: when the controller moved the workload to the content in `seen`";
+    PREVIOUS = "previous", Annotation, by Confrev, on Workload Snapshot,
+        "JSON: kind, source, snapshot; on a snapshot: a name",
+        "workload: for each source with `max-in-flight`, waves or `on-failure: revert`, the snapshot before the move. Refused snapshot: the one for new workloads";
+    PINNED = "pinned", Annotation, by Confrev, on Workload,
+        "JSON: kind, source, digest",
+        "for each source of which an undo or a pin keeps another content: the last digest of the keys that the workload reads";
+    PROMOTED = "promoted", Annotation, by Command, on Source,
+        "`SNAPSHOT WAVE TIME`",
+        "a snapshot, the wave of its content that may begin whatever the state of the workloads, and the time; `kubectl confrev waves promote` writes it";
+    ABORTED = "aborted", Annotation, by Command, on Source,
+        "a snapshot",
+        "the snapshot to whose content no further workload moves; `kubectl confrev waves abort` writes it";
+    REVOKED = "revoked", Annotation, by Command, on Source,
+        "snapshots, separated by commas",
+        "the snapshots that the source does not keep; `kubectl confrev revoke` writes it";
+    RETRIED = "retried", Annotation, by Command, on Source,
+        "`SNAPSHOT TIME`",
+        "a refused snapshot, and when it was refused; `kubectl confrev waves retry` writes it to try the content, or its analysis, again";
+    REFUSED = "refused", Annotation, by Confrev, on Snapshot,
+        "text",
+        "the workload that failed with this content, and how. No workload resolves to the content";
+    REFUSED_AT = "refused-at", Annotation, by Confrev, on Snapshot,
+        "time",
+        "when the content was refused";
+    ENABLED_BY = "enabled-by", Annotation, by Confrev, on Workload,
+        "`namespace`, `namespace-despite-HEX`",
+        "`namespace`: the label `enabled` comes from the namespace";
+    SOURCE = "source", Label, by Confrev, on Snapshot,
+        "a label value",
+        "the source's name; if longer than 63 characters, its start and a hash";
+    SOURCE_NAME = "source-name", Annotation, by Confrev, on Snapshot,
+        "a name",
+        "the source's whole name";
+    DIGEST = "digest", Annotation, by Confrev, on Snapshot,
+        "a digest",
+        "the [digest](#digests) of the content";
+    CHANGED_AT = "changed-at", Annotation, by Confrev, on Snapshot,
+        "time",
+        "when the source got this content, according to its `managedFields`";
+    CHANGED_BY = "changed-by", Annotation, by Confrev, on Snapshot,
+        "`MANAGER (OPERATION) by USER`",
+        "the field manager and its operation, and with `--record-users` the user: `kubectl-edit (Update) by alice`. Characters other than letters, digits and `-._/:@+` become `_`";
+}
 
 /// Annotation in which `kubectl apply` records what it last applied. Source: Kubernetes, "Declarative Management of Kubernetes
 /// Objects Using Configuration Files".
@@ -118,28 +247,32 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`] on snapshots.
 pub const MANAGER: &str = "confrev";
 
-/// The annotations that users write on workloads.
-pub const WORKLOAD_SETTINGS: [&str; 12] = [
-    SECRETS,
-    EXCLUDE,
-    TRACK,
-    MISSING,
-    MIN_INTERVAL,
-    ORDER,
-    PROGRESS_DEADLINE,
-    WINDOW,
-    ROLL,
-    MOUNT,
-    HOLD,
-    ON_UNDO,
-];
-/// The annotations that confrev writes on workloads, beside those of their templates.
-pub const WORKLOAD_RECORDS: [&str; 6] = [SEEN, UNHEALTHY, PINNED, MOVED, PREVIOUS, ENABLED_BY];
-/// The annotations that users write on sources.
-pub const SOURCE_SETTINGS: [&str; 11] =
-    [KEEP, MAX_IN_FLIGHT, WAVES, BAKE, ANALYSIS, ON_FAILURE, WINDOW, SET, SCHEMA, SCHEMA_KEYS, SCHEMA_FOR];
-/// The annotations that commands write on sources.
-pub const SOURCE_RECORDS: [&str; 4] = [PROMOTED, ABORTED, RETRIED, REVOKED];
+/// The annotations that users write on such objects.
+pub fn settings(on: On) -> impl Iterator<Item = &'static str> {
+    KEYS.iter().filter(move |key| key.is(By::User, on)).map(|key| key.name)
+}
+
+/// The annotations that confrev and its commands write on such objects.
+pub fn records(on: On) -> impl Iterator<Item = &'static str> {
+    let is_record = move |key: &&Key| key.is(By::Confrev, on) || key.is(By::Command, on);
+    KEYS.iter().filter(is_record).map(|key| key.name)
+}
+
+/// Whether users write this annotation on such objects.
+pub fn is_setting(key: &str, on: On) -> bool {
+    settings(on).any(|setting| setting == key)
+}
+
+/// Whether confrev or one of its commands writes this annotation on such objects.
+pub fn is_record(key: &str, on: On) -> bool {
+    records(on).any(|record| record == key)
+}
+
+/// The annotations of workloads whose changes admission decides on: the settings, and the records that an undo or a person may
+/// have changed.
+pub fn decided() -> impl Iterator<Item = &'static str> {
+    settings(On::Workload).chain([SEEN, ENABLED_BY])
+}
 
 /// Escapes a key for use as one token of a JSON pointer (RFC 6901, section 3).
 pub fn pointer_token(key: &str) -> String {
@@ -154,5 +287,28 @@ mod tests {
     fn a_key_becomes_one_pointer_token() {
         assert_eq!(pointer_token(SEEN), "confrev.dev~1seen");
         assert_eq!(pointer_token("a~/b"), "a~0~1b");
+    }
+
+    /// Two rows of one key would give one object two meanings of it.
+    #[test]
+    fn object_has_one_row_of_each_key() {
+        for (place, key) in KEYS.iter().enumerate() {
+            let same = KEYS[..place].iter().filter(|other| other.name == key.name && other.form == key.form);
+            let shared = same.flat_map(|other| other.on).find(|on| key.on.contains(on));
+            assert_eq!(shared, None, "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn settings_and_records_follow_writer_and_object() {
+        assert!(
+            is_setting(WINDOW, On::Workload)
+                && is_setting(WINDOW, On::Source)
+                && is_setting(WINDOW, On::Namespace)
+        );
+        assert!(!is_setting(ENABLED, On::Workload), "a label");
+        assert!(!is_setting(SEEN, On::Workload) && is_record(SEEN, On::Workload));
+        assert!(is_record(PROMOTED, On::Source) && !is_record(PROMOTED, On::Workload));
+        assert!(!is_record(REVISION, On::Template), "a label");
     }
 }

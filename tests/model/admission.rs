@@ -7,7 +7,7 @@ use axum::body::Body;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use confrev::{
     admission::{Context, ReviewLimits, router},
-    annotations::{self, WORKLOAD_SETTINGS},
+    annotations,
     schema::Schemas,
 };
 use futures::FutureExt as _;
@@ -278,10 +278,7 @@ pub(crate) fn selects(namespace_enabled: bool, kind: Kind, wanted: &Value, old: 
         kind.template(wanted) != kind.template(old)
             || wanted["spec"]["workloadRef"] != old["spec"]["workloadRef"]
             || label(wanted, annotations::ENABLED) != label(old, annotations::ENABLED)
-            || WORKLOAD_SETTINGS
-                .iter()
-                .chain(&[annotations::SEEN, annotations::ENABLED_BY])
-                .any(|key| annotation(wanted, key) != annotation(old, key))
+            || annotations::decided().any(|key| annotation(wanted, key) != annotation(old, key))
     });
     selected && changed
 }

@@ -270,3 +270,56 @@ dyn(variables.old{{ $at }}{{ if $i }}.orValue({}){{ end }}), dyn({{ $field | quo
 ? {{ include "confrev.celPath" (dict "object" $object "path" (last $pair)) }}.orValue({}) :
 {{ end }}{{ include "confrev.celPath" (dict "object" $object "path" "spec.template") }}.orValue({})
 {{- end }}
+
+{{/* The conditions under which a write of a workload is sent to admission. All of them must be true. An error in an expression
+refuses the write, so every path is optional: a Rollout with workloadRef has no template, and an object may have no labels or
+annotations. */}}
+{{- define "confrev.workloadConditions" -}}
+# If only confrev's namespace is deleted, this object remains, and no webhook could answer. So this condition checks a
+# right that is deleted with the namespace: without it, nothing is sent.
+- name: confrev-is-installed
+  expression: >-
+    {{- include "confrev.installed" . | nindent 4 }}
+# The removal of the last finalizer of an object under deletion must never be blocked.
+- name: not-being-deleted
+  expression: '!has(object.metadata.deletionTimestamp)'
+# A CronJob's template is resolved when the CronJob is admitted, and its Jobs have the resolved template. If Jobs were
+# sent here, no schedule would run while confrev is down, and a CronJob's own opt-out would not apply to its Jobs.
+- name: not-the-job-of-a-cronjob
+  expression: >-
+    request.kind.kind != "Job" || !object.metadata.?ownerReferences.orValue([]).exists(o,
+    o.kind == "CronJob" && o.?controller.orValue(false))
+{{- with include "confrev.notARevision" . }}{{ . | trim | nindent 0 }}{{ end }}
+- name: template-or-settings-changed
+  expression: >-
+    {{- include "confrev.templateOrSettingsChanged" . | nindent 4 }}
+{{- end }}
+
+{{/* A CEL expression. If none of these fields changes, there is nothing to decide: scaling, pausing, other labels and
+annotations, and the writes of controllers.
+
+One controller changes a template: on a new revision, the Rollout controller writes the whole Rollout in its own notation
+(`resources: {}` is added, cpu "1000m" becomes "1"). The condition recognises this write by the revision annotation that it
+sets. Such a write is not sent if every reference is unchanged, so a canary continues while confrev is down. */}}
+{{- define "confrev.templateOrSettingsChanged" -}}
+request.operation == "CREATE"
+|| (object.?spec.?template != oldObject.?spec.?template && !(request.kind.kind == "Rollout"
+&& object.metadata.?annotations[?"rollout.argoproj.io/revision"].hasValue()
+&& object.metadata.?annotations[?"rollout.argoproj.io/revision"]
+!= oldObject.metadata.?annotations[?"rollout.argoproj.io/revision"]
+&& object.?spec.?template.?metadata.?labels == oldObject.?spec.?template.?metadata.?labels
+&& object.?spec.?template.?metadata.?annotations == oldObject.?spec.?template.?metadata.?annotations
+&& object.?spec.?template.?spec.?volumes == oldObject.?spec.?template.?spec.?volumes
+&& ["containers", "initContainers"].all(list,
+object.?spec.?template.?spec[?list].orValue([]).map(container, [container.?envFrom.orValue([]),
+dyn(container.?env.orValue([]).filter(variable, has(variable.valueFrom)))])
+== oldObject.?spec.?template.?spec[?list].orValue([]).map(container, [container.?envFrom.orValue([]),
+dyn(container.?env.orValue([]).filter(variable, has(variable.valueFrom)))]))))
+|| object.?spec.?jobTemplate.?spec.?template != oldObject.?spec.?jobTemplate.?spec.?template
+|| object.?spec.?jobTemplate.?metadata.?labels != oldObject.?spec.?jobTemplate.?metadata.?labels
+{{- with include "confrev.extraTemplatesChanged" . }}{{ . | trim | nindent 0 }}{{ end }}
+|| object.?spec.?workloadRef != oldObject.?spec.?workloadRef
+|| object.metadata.?labels[?"confrev.dev/enabled"] != oldObject.metadata.?labels[?"confrev.dev/enabled"]
+|| {{ include "confrev.keys.decided" . }}.exists(key,
+object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])
+{{- end }}

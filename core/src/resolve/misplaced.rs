@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Request;
 use crate::{
-    annotations::{self, PREFIX, SOURCE_RECORDS, SOURCE_SETTINGS, WORKLOAD_RECORDS, WORKLOAD_SETTINGS},
+    annotations::{self, On, PREFIX, is_record, is_setting, records, settings},
     json::Str,
     snapshot::{ObjectName, SourceKind},
 };
@@ -40,7 +40,7 @@ fn wrong_label(key: &str) -> Option<String> {
     match key {
         annotations::ENABLED => None,
         _ if is_written(key) => None,
-        _ if WORKLOAD_SETTINGS.contains(&key) => Some("it is an annotation".to_owned()),
+        _ if is_setting(key, On::Workload) => Some("it is an annotation".to_owned()),
         _ => Some(right_place(key)),
     }
 }
@@ -48,37 +48,38 @@ fn wrong_label(key: &str) -> Option<String> {
 fn wrong_annotation(key: &str) -> Option<String> {
     match key {
         annotations::ENABLED => Some("it is a label".to_owned()),
-        _ if WORKLOAD_SETTINGS.contains(&key) || is_written(key) => None,
+        _ if is_setting(key, On::Workload) || is_written(key) => None,
         _ => Some(right_place(key)),
     }
 }
 
 /// Whether confrev writes the key on workloads.
 fn is_written(key: &str) -> bool {
-    key == annotations::REVISION || WORKLOAD_RECORDS.contains(&key)
+    key == annotations::REVISION || is_record(key, On::Workload)
 }
 
 /// Where a key belongs, or how a similar one is spelled.
 fn right_place(key: &str) -> String {
-    if SOURCE_SETTINGS.contains(&key) || SOURCE_RECORDS.contains(&key) {
+    if is_setting(key, On::Source) || is_record(key, On::Source) {
         return "it is an annotation of a ConfigMap or Secret".to_owned();
     }
-    if key == annotations::SECRETS_MODE {
+    if is_setting(key, On::Namespace) {
         return "it is an annotation of a Namespace".to_owned();
     }
-    let known = WORKLOAD_SETTINGS
-        .iter()
-        .chain(&SOURCE_SETTINGS)
-        .chain(&SOURCE_RECORDS)
-        .chain([&annotations::ENABLED]);
+    let known = settings(On::Workload)
+        .chain(settings(On::Source))
+        .chain(records(On::Source))
+        .chain([annotations::ENABLED]);
     // A key may be long, and an object may have many.
     let similar = known
         .filter(|known| key.len().abs_diff(known.len()) <= TYPO)
-        .map(|known| (distance(key, known), *known))
+        .map(|known| (distance(key, known), known))
         .min();
     match similar {
         Some((letters, known)) if letters <= TYPO => format!("did you mean {known}?"),
-        _ => format!("confrev has no such key; use {}", WORKLOAD_SETTINGS.join(", ")),
+        _ => {
+            format!("confrev has no such key; use {}", settings(On::Workload).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

@@ -61,8 +61,7 @@ pub fn check(bytes: &[u8]) {
 fn on_a_workload(text: &str) {
     let kinds = Kinds::default();
     let kind = kinds.by_resource("apps", "deployments").unwrap();
-    let keys = annotations::WORKLOAD_SETTINGS.into_iter().chain([annotations::SEEN, annotations::ENABLED_BY]);
-    for key in keys {
+    for key in annotations::decided() {
         let mut object = template::deployment();
         object["metadata"]["annotations"] = json!({key: text});
         let json = object.to_string();
