@@ -58,6 +58,8 @@ impl Resolver<'_> {
     /// The source of a snapshot on hold. `None`: the hold has no effect, since its snapshot is missing.
     fn source_on_hold(&mut self, snapshot: &ObjectName) -> Result<Option<ObjectName>, Stop> {
         let is_new = !self.holds.stored.contains(snapshot);
+        // Refusing a creation would leave no workload: it may be the export of one whose snapshot is gone.
+        let is_created = self.request.old.is_none();
         let known = self.prior.source_of(snapshot.kind, &snapshot.name).filter(|source| *source != snapshot);
         if let Some(source) = known.filter(|_| !is_new) {
             return Ok(Some(source.clone()));
@@ -80,7 +82,7 @@ impl Resolver<'_> {
         }
         let problem = if exists { "is not a snapshot" } else { "does not exist" };
         let namespace = self.request.namespace;
-        if is_new {
+        if is_new && (exists || !is_created) {
             return Err(Stop::Deny(format!(
                 "{snapshot} {problem} in namespace {namespace:?}: use names that `kubectl confrev history` lists"
             )));

@@ -40,7 +40,9 @@ pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
             && workload.annotation(annotations::ENABLED_BY).is_some()
     };
     let old = request.old.as_ref();
-    let given = (is_given(workload) || old.is_some_and(is_given)) && !workload.enabled_is_owned_after(old);
+    // Whoever creates a workload from the export of another one sends the label and the mark: the label is not the creator's own.
+    let is_owned = || old.is_some() && workload.enabled_is_owned_after(old);
+    let given = (is_given(workload) || old.is_some_and(is_given)) && !is_owned();
     match workload.label(annotations::ENABLED) {
         Some("true") if given => by_namespace(),
         Some("true") => OptIn::In(Giver::Workload),

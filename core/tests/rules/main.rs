@@ -11,6 +11,7 @@
 extern crate confrev_core as confrev;
 
 mod digest_vectors;
+mod exports;
 mod facts;
 mod holds;
 mod kinds;
