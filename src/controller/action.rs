@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::{
     cluster::{Candidate, Event, LiveWorkload, Owner, Precondition, Version, WorkloadKey},
     controller::{index::live_findings::Verified, name::Name},
@@ -27,6 +29,8 @@ pub enum Action {
         workload: WorkloadKey,
         /// The precondition of the write.
         condition: Precondition,
+        /// The time of the last roll that the workload records.
+        last_roll: Option<Timestamp>,
         /// The contents to which it is the workload's turn to move, of sources with limits; `None` if it uses no such source.
         turns: Option<Vec<Digest>>,
     },

@@ -114,6 +114,7 @@ async fn only_conflicts_of_rolls_read_the_workload() {
     let poke = |version: &str| Action::Poke {
         workload: key("web"),
         condition: Precondition::Version(version.to_owned()),
+        last_roll: None,
         turns: None,
     };
     assert_eq!(run(&server([web.clone()]), poke("1")).await, "Poked");
@@ -122,6 +123,20 @@ async fn only_conflicts_of_rolls_read_the_workload() {
     let server = server([web]);
     server.plan("PATCH ns/deployments/web", Race::Refused(403, "exceeded quota"));
     assert_eq!(run(&server, poke("1")).await, "error Refused");
+}
+
+/// The clock of the previous leader may have been ahead.
+#[tokio::test]
+async fn roll_is_later_than_the_last_one() {
+    let mut web = with_meta(deployment(&["demo"]), "web");
+    web["kind"] = json!("Deployment");
+    let server = server([web]);
+    let last_roll: Timestamp = "2200-01-01T00:00:00Z".parse().unwrap();
+    let condition = Precondition::Version("1".to_owned());
+    let poke = Action::Poke { workload: key("web"), condition, last_roll: Some(last_roll), turns: None };
+    assert_eq!(run(&server, poke).await, "Poked");
+    let stored = server.get("ns/deployments/web").unwrap();
+    assert_eq!(stored["metadata"]["annotations"][annotations::ROLL], "auto-2200-01-01T00:00:00.001Z");
 }
 
 /// Older garbage collectors delete what they judged before the owners changed.

@@ -47,7 +47,7 @@ pub use mount::Mount;
 pub use pending::{Pace, Present, ReadKey, Reads, Record, Use, is_pending};
 pub use policy::{
     DEFAULT_MIN_INTERVAL, MissingPolicy, Policy, auto_roll_time, auto_roll_value, hold_text,
-    order_of_namespace, parse_duration, parse_keep, parse_max_in_flight, unpin_roll_value,
+    order_of_namespace, parse_duration, parse_keep, parse_max_in_flight, roll_time, unpin_roll_value,
 };
 pub use refusal::Refusal;
 pub use revisions::{Past, RevisionsOf};

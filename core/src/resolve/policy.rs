@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Windows, Workload,
@@ -276,6 +276,13 @@ pub fn auto_roll_value(now: Timestamp, turns: Option<&[Digest]>) -> String {
     let contents: Vec<_> = turns.iter().map(|digest| digest.hex(TURN_DIGITS)).collect();
     let contents = if contents.is_empty() { NO_TURN.to_owned() } else { contents.join("-") };
     format!("{AUTO}{now:.3}{TURNS}{contents}]")
+}
+
+/// The time of a roll at `now`: later than the last one, whatever the clocks of the leaders that wrote both. Admission tells an undo
+/// from a roll by the order of these times.
+pub fn roll_time(now: Timestamp, last: Option<Timestamp>) -> Timestamp {
+    let next = last.and_then(|last| last.checked_add(SignedDuration::from_millis(1)).ok());
+    next.map_or(now, |next| next.max(now))
 }
 
 /// The time of confrev's last roll of the workload; `None` if a person wrote the value.

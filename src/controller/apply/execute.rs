@@ -16,7 +16,7 @@ use crate::{
         name::Name,
         reconcile::owners::MAX_OWNERS,
     },
-    resolve::{Ensure, Observed, auto_roll_value},
+    resolve::{Ensure, Observed, auto_roll_value, roll_time},
     snapshot::{DIGITS, Digest, Identity, snapshot_name},
 };
 
@@ -36,8 +36,8 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Read(observed.map(Box::new)))
         }
-        Action::Poke { workload, condition, turns } => {
-            let roll = auto_roll_value(now, turns.as_deref());
+        Action::Poke { workload, condition, last_roll, turns } => {
+            let roll = auto_roll_value(roll_time(now, last_roll), turns.as_deref());
             match api.poke(&workload, &condition, &roll).await {
                 // A watch may report the change late, or never.
                 Err(error) if error.is_conflict() => {

@@ -158,9 +158,10 @@ impl State {
         let version = || Precondition::Version(record.resource_version.clone());
         let condition = self.index.joining(key).cloned().unwrap_or_else(version);
         let turns = turns(&self.index, key, &record, &turn.unwrap_or_default());
+        let last_roll = record.last_roll;
         let rolling = Rolling { since, before: record, turns: turns.clone() };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
-        Reconciled::Act(Action::Poke { workload: key.clone(), condition, turns })
+        Reconciled::Act(Action::Poke { workload: key.clone(), condition, last_roll, turns })
     }
 
     /// The sources to whose contents a pending workload may not roll yet. An error: when to check its turn again, since it is held.
