@@ -227,15 +227,21 @@ keys! {
     SOURCE_NAME = "source-name", Annotation, by Confrev, on Snapshot,
         "a name",
         "the source's whole name";
+    SOURCE_NAMESPACE = "source-namespace", Annotation, by Confrev, on Snapshot,
+        "a name",
+        "of a Secret: the source's namespace, which is part of the digest";
     DIGEST = "digest", Annotation, by Confrev, on Snapshot,
         "a digest",
         "the [digest](#digests) of the content";
+    BYTES = "bytes", Annotation, by Confrev, on Snapshot,
+        "count",
+        "the size of the content as JSON, in bytes, rounded up to whole KiB, for `--max-snapshot-bytes`. Without it, 1 MiB";
     CHANGED_AT = "changed-at", Annotation, by Confrev, on Snapshot,
         "time",
-        "when the source got this content, according to its `managedFields`";
+        "when the source got this content, according to its `managedFields`. A time more than a minute in the future does not count";
     CHANGED_BY = "changed-by", Annotation, by Confrev, on Snapshot,
         "`MANAGER (OPERATION) by USER`",
-        "the field manager and its operation, and with `--record-users` the user: `kubectl-edit (Update) by alice`. Characters other than letters, digits and `-._/:@+` become `_`";
+        "the field manager and its operation, and with `--record-users` the user: `kubectl-edit (Update) by alice`. A manager is a [claim](client-certificates.md#record-the-users-who-change-sources). Characters other than letters, digits and `-._/:@+` become `_`";
 }
 
 /// Annotation in which `kubectl apply` records what it last applied. Source: Kubernetes, "Declarative Management of Kubernetes

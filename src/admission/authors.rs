@@ -11,12 +11,13 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     annotations,
     cluster::{Api, ApiError, Version},
-    controller::Name,
+    controller::{Name, Shared},
     resolve::Observed,
     snapshot::{Authorship, DIGITS, Digest, snapshot_name},
 };
@@ -62,7 +63,10 @@ enum Recording {
 impl Authors {
     /// Remembers the user of a reviewed write.
     pub(super) fn remember(&self, source: &Name, observed: &Observed, user: &str) {
-        let Some(change) = Authorship::of(observed.json()).filter(|_| !user.is_empty()) else { return };
+        let Some(change) = Authorship::of(observed.json(), Timestamp::now()).filter(|_| !user.is_empty())
+        else {
+            return;
+        };
         let key = (source.clone(), observed.digest());
         let due = Instant::now() + FIRST_READ;
         let hint = Hint { uid: observed.uid.clone(), change, user: user.to_owned(), due, reads: 0 };
@@ -79,7 +83,7 @@ impl Authors {
     }
 
     /// Writes the names of users to snapshots, until the program ends.
-    pub async fn run<A: Api>(self, api: A) {
+    pub async fn run<A: Api>(self, api: A, shared: Shared) {
         loop {
             let next = self.hints().values().map(|hint| hint.due).min();
             match next {
@@ -92,7 +96,7 @@ impl Authors {
                 self.hints().iter().filter(|(_, hint)| is_due(hint)).map(|(key, _)| key.clone()).collect();
             for key in due {
                 let Some(mut hint) = self.hints().remove(&key) else { continue };
-                let found = record(&api, &key, &hint).await;
+                let found = record(&api, &shared, &key, &hint).await;
                 if let Err(error) = &found {
                     tracing::debug!(source = %key.0, %error, "the user of a change could not be recorded yet");
                 }
@@ -114,6 +118,7 @@ impl Authors {
 /// Writes the user's name to the snapshot of the reviewed write, if a live read finds that write.
 async fn record<A: Api>(
     api: &A,
+    shared: &Shared,
     (source, digest): &(Name, Digest),
     hint: &Hint,
 ) -> Result<Recording, ApiError> {
@@ -122,8 +127,10 @@ async fn record<A: Api>(
     if !is_it {
         return Ok(Recording::NotYet);
     }
-    for digits in DIGITS {
-        let name = source.sibling(snapshot_name(&source.object.name, &live.digest(), digits));
+    let usual = DIGITS.map(|digits| snapshot_name(&source.object.name, &live.digest(), digits));
+    let spare = shared.lock().spare_snapshots(source, live.digests());
+    for name in usual.into_iter().chain(spare) {
+        let name = source.sibling(name);
         let Some(snapshot) = api.read(&name.namespace, &name.object).await? else {
             return Ok(Recording::NotYet);
         };
@@ -141,5 +148,6 @@ async fn record<A: Api>(
         }
         return Ok(Recording::Done);
     }
-    Ok(Recording::Done)
+    // Others have all usual names, and no watch has reported the snapshot.
+    Ok(Recording::NotYet)
 }

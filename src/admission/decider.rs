@@ -13,10 +13,10 @@ use super::{limits::ReviewLimits, reads::ReadShare};
 use crate::{
     cluster::{
         Api, ApiError, Created, Owner, Usage, ensure_snapshot,
-        facts::{Fact, FactReader, decide_with_reads},
+        facts::{Fact, FactReader, decide_with_reads, spare_digits},
     },
     controller::{MAX_OWNERS, Name, Shared},
-    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Request},
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Request, Spares},
     schema::Schemas,
     snapshot::ObjectName,
     telemetry::{Metrics, metrics::Limit},
@@ -25,6 +25,9 @@ use crate::{
 /// How often facts may have to be read again. Each round answers the needs of the previous one. A round is lost only if
 /// another client writes the same names at the same moment.
 const MAX_ROUNDS: usize = 12;
+
+/// The most snapshots with random digits in their names that are read for one content. There is usually none.
+const MAX_SPARES: usize = 2;
 
 /// Reads in progress at once for one decision.
 const MAX_CONCURRENT_READS: usize = 32;
@@ -133,6 +136,7 @@ impl<A: Api> Decider<'_, A> {
             |needs: &BTreeSet<Need>| needs.iter().filter(|need| !matches!(need, Need::Newest { .. })).count();
         // If the namespace does not opt the workload in, the decision needs nothing else. Until the namespace is read, neither the
         // limits nor an error of the other reads may refuse the request.
+        self.add_spares(request.namespace, &mut needs, facts);
         let needs_namespace = needs.contains(&Need::Namespace);
         if needs_namespace && !self.may_read(facts, count(&needs)) {
             needs.retain(|need| *need == Need::Namespace);
@@ -205,6 +209,24 @@ impl<A: Api> Decider<'_, A> {
         let guesses: BTreeMap<_, _> = needs.iter().filter_map(guess).collect();
         let all = facts.size().0 + needs.len() + guesses.len();
         if all > self.limits.reads { BTreeMap::new() } else { guesses }
+    }
+
+    /// Adds the further names that are needed for snapshots, and the reads of those that are known to exist. Which of them hold
+    /// the content is decided by what is read.
+    fn add_spares(&self, namespace: &str, needs: &mut BTreeSet<Need>, facts: &mut Facts) {
+        let is_of_spares = |need: &Need| matches!(need, Need::Spares(_));
+        let wanted: Vec<_> = needs.iter().filter(|need| is_of_spares(need)).cloned().collect();
+        needs.retain(|need| !is_of_spares(need));
+        for need in wanted {
+            let Need::Spares(source) = need else { continue };
+            let Some(Some(present)) = facts.object(&source) else { continue };
+            let name = Name::new(namespace, source.clone());
+            let mut known = self.shared.lock().spare_snapshots(&name, present.digests());
+            known.truncate(MAX_SPARES);
+            let unread = known.iter().map(|name| ObjectName::new(source.kind, name.as_str()));
+            needs.extend(unread.filter(|name| facts.object(name).is_none()).map(Need::Object));
+            facts.set_spares(source, Spares { known, digits: spare_digits() });
+        }
     }
 
     /// Reads the namespace's settings. Its answer does not count: the limits must not refuse a workload that is not opted in.

@@ -201,7 +201,7 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
     // A snapshot of an older confrev records no change.
     let source = history.present.as_ref().filter(|_| present);
     let change = stated_change(&snapshot.value)
-        .or_else(|| Authorship::of(source?.json()))
+        .or_else(|| Authorship::of(source?.json(), Timestamp::now()))
         .map(|Authorship { at, by }| (at, by));
     let (changed_at, changed_by) = change.unzip();
     let key = (history.namespace.clone(), ObjectName::new(history.source.kind, name));

@@ -45,6 +45,11 @@ pub(super) struct LimitOptions {
     #[arg(long, env = "CONFREV_MAX_SNAPSHOTS", default_value_t = ReviewLimits::default().snapshots,
           value_name = "COUNT", value_parser = count_up_to(1_000_000))]
     max_snapshots: usize,
+    /// MiB of the unused snapshots of one source; beyond this limit, the oldest are deleted, whatever its annotation keep
+    /// says. The newest one always stays.
+    #[arg(long, env = "CONFREV_MAX_SNAPSHOT_BYTES", default_value_t = 16,
+          value_name = "MIB", value_parser = count_up_to(65536))]
+    max_snapshot_bytes: usize,
     /// Open connections; beyond this limit, a new connection replaces an idle one.
     #[arg(long, env = "CONFREV_MAX_CONNECTIONS", default_value_t = ServerLimits::default().connections,
           value_name = "COUNT", value_parser = count_up_to(1_000_000))]
@@ -92,6 +97,11 @@ impl LimitOptions {
             snapshots: self.max_snapshots,
             review: self.request_timeout,
         }
+    }
+
+    /// The most bytes of a source's unused snapshots.
+    pub(super) fn snapshot_bytes(&self) -> u64 {
+        (self.max_snapshot_bytes as u64) << 20
     }
 
     /// The limits of connections.

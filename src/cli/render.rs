@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, convert::Infallible};
 
 use clap::{ArgGroup, Args};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
@@ -14,9 +15,9 @@ use super::{
 use crate::{
     annotations,
     kinds::{Kinds, WorkloadKind},
-    resolve::{self, Decision, Facts, NamespaceFacts, Need, Observed, Request, Workload},
+    resolve::{self, Decision, Facts, NamespaceFacts, Need, Observed, Request, Spares, Workload},
     schema::Schemas,
-    snapshot::{ObjectName, Rotated, snapshot_json},
+    snapshot::{Made, ObjectName, Rotated, snapshot_json},
 };
 
 /// Options of `render`.
@@ -193,6 +194,8 @@ impl Given {
             }
             // The decision also asks for the snapshot by its name.
             Need::Newest { .. } => {}
+            // Without a cluster, no name is taken.
+            Need::Spares(source) => facts.set_spares(source, Spares::default()),
             Need::Target(target) => {
                 let enabled = self.workloads.iter().any(|(of, object)| {
                     of == namespace
@@ -219,7 +222,16 @@ impl Given {
             let content = self.objects.get(&(namespace.to_owned(), ensure.source.clone()))?;
             let identity = ensure.identity();
             let (kind, json) = (ensure.source.kind, content.json());
-            let snapshot = snapshot_json(kind, namespace, &ensure.name, &identity, json, &[], &[]).ok()?;
+            let snapshot = snapshot_json(
+                kind,
+                namespace,
+                &ensure.name,
+                &identity,
+                json,
+                &[],
+                Made::at(Timestamp::now()),
+            )
+            .ok()?;
             serde_json::from_slice(&snapshot).ok()
         });
         objects.collect()

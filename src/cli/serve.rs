@@ -243,6 +243,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
         .keyed_by(keys.clone())
         .serving(served(&options))
         .naming_at_most(options.limits.of_reviews().reads)
+        .keeping_at_most(options.limits.snapshot_bytes())
         .leaving(rotated.clone());
     let shared = Shared::new(notifying(state, &options, &metrics).await?, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
@@ -279,7 +280,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let limits = options.limits.of_reviews();
     let counted = metrics.clone();
     let users = options.record_users.then(admission::Authors::default);
-    let recorder = users.clone().map(|users| tokio::spawn(users.run(api.clone())));
+    let recorder = users.clone().map(|users| tokio::spawn(users.run(api.clone(), shared.clone())));
     let (secrets, schemas) = (options.secrets, Schemas::default());
     let context = admission::Context { api, kinds, secrets, limits, shared, metrics, schemas, users };
     // While the endpoints follow, so that no connection is in use when the server closes it.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
@@ -301,8 +302,11 @@ async fn shown_source(
         object => object?,
     };
     let Some(object) = object else { return Ok(shown) };
-    let change =
-        if is_resolved { stated_change(&object) } else { Authorship::of(object.to_string().as_bytes()) };
+    let change = if is_resolved {
+        stated_change(&object)
+    } else {
+        Authorship::of(object.to_string().as_bytes(), Timestamp::now())
+    };
     if let Some(Authorship { at, by }) = change {
         (shown.changed_at, shown.changed_by) = (Some(at), Some(by));
     }

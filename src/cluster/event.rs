@@ -74,13 +74,15 @@ impl Reason {
                 | Self::Reverted
                 | Self::SettingInvalid
                 | Self::SnapshotLost
+                | Self::SnapshotsDropped
                 | Self::ObjectUnreadable
         )
     }
 
-    /// Whether the Event is posted as a notification. The others report that an object is incomplete or cannot be read.
+    /// Whether the Event is posted as a notification. The others report that an object is incomplete or
+    /// cannot be read, or that old snapshots are too large together.
     pub const fn is_notified(self) -> bool {
-        !matches!(self, Self::SourceMissing | Self::ObjectUnreadable)
+        !matches!(self, Self::SourceMissing | Self::ObjectUnreadable | Self::SnapshotsDropped)
     }
 
     /// What confrev was doing at that time.
@@ -104,6 +106,7 @@ impl Reason {
             | Self::SettingInvalid => "Roll",
             Self::SourceMissing | Self::ObjectUnreadable => "Resolve",
             Self::SnapshotLost | Self::SnapshotRestored => "Restore",
+            Self::SnapshotsDropped => "Delete",
         }
     }
 }
@@ -226,6 +229,7 @@ mod tests {
             (Reason::SnapshotLost, "Warning"),
             (Reason::SnapshotRestored, "Normal"),
             (Reason::ObjectUnreadable, "Warning"),
+            (Reason::SnapshotsDropped, "Warning"),
         ] {
             let json = Event { reason, related: Some(event().regarding), ..event() }.to_json();
             assert_eq!(json["type"], kind);

@@ -2,11 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use ring::rand::{SecureRandom as _, SystemRandom};
+
 use super::{Api, ApiError};
 use crate::{
-    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Pass, Past, Request, resolve},
-    snapshot::ObjectName,
+    resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Pass, Past, Request, Spares, resolve},
+    snapshot::{Digest, ObjectName, SPARE_DIGITS},
 };
+
+/// Random digits for the name of a snapshot. Without random bytes there are none, so the name is one that is taken.
+pub(crate) fn spare_digits() -> String {
+    let mut bytes = [0_u8; 32];
+    let is_filled = SystemRandom::new().fill(&mut bytes).is_ok();
+    if is_filled { Digest::of_bytes(bytes).hex(SPARE_DIGITS) } else { String::new() }
+}
 
 /// A fact that was read.
 pub(crate) enum Fact {
@@ -15,6 +24,8 @@ pub(crate) enum Fact {
     Target(bool),
     Revisions(Vec<Past>),
     Object(ObjectName, Option<Box<Observed>>),
+    /// Further names for the snapshot of a source's content.
+    Spares(ObjectName, Spares),
     /// Why the content of a source fails its schema.
     Verdict(ObjectName, Option<String>),
 }
@@ -30,6 +41,9 @@ impl Fact {
                 let observed = api.read(namespace, &name).await?;
                 Self::Object(name, observed.map(Box::new))
             }
+            Need::Spares(source) => {
+                Self::Spares(source, Spares { known: Vec::new(), digits: spare_digits() })
+            }
             // The decision also asks for the snapshot by its name.
             // Its reader has the content of the source.
             Need::Newest { .. } | Need::Schema(_) => return Ok(None),
@@ -42,6 +56,7 @@ impl Fact {
             Self::Namespace(namespace) => facts.set_namespace(namespace),
             Self::Target(enabled) => facts.set_target_enabled(enabled),
             Self::Revisions(revisions) => facts.set_revisions(revisions),
+            Self::Spares(source, spares) => facts.set_spares(source, spares),
             Self::Verdict(source, failure) => facts.set_verdict(source, failure),
             Self::Object(name, observed) => facts.set_object(name, observed.map(|observed| *observed)),
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{Method, Request, header};
 use http_body_util::BodyExt as _;
+use jiff::Timestamp;
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ use crate::{
         Analysis, Health, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef, Workload,
         may_lend_template,
     },
-    snapshot::{self, CopiedLabel, Identity, Keying, ObjectName, Rotated, SourceKind, snapshot_json},
+    snapshot::{self, CopiedLabel, Identity, Keying, Made, ObjectName, Rotated, SourceKind, snapshot_json},
     telemetry::{
         Metrics,
         metrics::{EventOutcome, Limit},
@@ -153,6 +154,7 @@ impl KubeApi {
         let keying =
             if object.kind == SourceKind::Secret { self.keys.keying(namespace) } else { Keying::default() };
         Observed::read_keyed(object.kind, bytes, keying)
+            .map(|observed| observed.read_at(Timestamp::now()))
             .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
     }
 
@@ -433,10 +435,10 @@ impl Api for KubeApi {
     ) -> Result<Created, ApiError> {
         let path = path::collection("v1", namespace, name.kind.plural())? + "?" + FIELD_MANAGER;
         let owners: Vec<_> = owners.iter().map(Owner::to_json).collect();
-        let body =
-            snapshot_json(name.kind, namespace, &name.name, identity, of, &owners, &self.copied).map_err(
-                |error| ApiError::Answer { what: format!("create {name}"), reason: error.to_string() },
-            )?;
+        let made = Made { copied: &self.copied, at: Timestamp::now() };
+        let body = snapshot_json(name.kind, namespace, &name.name, identity, of, &owners, made).map_err(
+            |error| ApiError::Answer { what: format!("create {name}"), reason: error.to_string() },
+        )?;
         match self.write("create", Method::POST, path, body).await {
             Ok(()) => {
                 self.metrics.snapshot_created();

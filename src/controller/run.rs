@@ -62,6 +62,7 @@ pub async fn run<A: Api>(
                 metrics.event(reason, EventOutcome::Dropped);
             }
             metrics.limit_reached(Limit::Rolls, state.rolls.take_rate_waits());
+            metrics.limit_reached(Limit::SnapshotBytes, state.take_dropped_snapshots());
         }
         if under_way.len() >= CONCURRENCY {
             // Due tasks wait for an action to end, which wakes the loop.

@@ -263,7 +263,7 @@ mod tests {
             reconcile::fixture::{on, state},
         },
         resolve::Health,
-        snapshot::{Identity, SourceKind, snapshot_json},
+        snapshot::{Identity, Made, SourceKind, snapshot_json},
         telemetry::Readiness,
     };
 
@@ -380,7 +380,16 @@ mod tests {
         let of = read(br#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#);
         let identity = Identity { source: "a".to_owned(), digest: of.digest() };
         let make = |name: &str| {
-            snapshot_json(SourceKind::ConfigMap, "ns", name, &identity, of.json(), &[], &[]).unwrap()
+            snapshot_json(
+                SourceKind::ConfigMap,
+                "ns",
+                name,
+                &identity,
+                of.json(),
+                &[],
+                Made::at(Timestamp::MAX),
+            )
+            .unwrap()
         };
         let changed = String::from_utf8(make("a-2")).unwrap().replace("\"v\"", "\"w\"");
         let mut facts = Facts::default();

@@ -166,6 +166,8 @@ labels! {
         SnapshotLost = "SnapshotLost",
         /// A snapshot that is referenced was missing, and was recreated.
         SnapshotRestored = "SnapshotRestored",
+        /// A source's unused snapshots are too large together, so the oldest are deleted early.
+        SnapshotsDropped = "SnapshotsDropped",
         /// A workload or revision cannot be read, or refers to too many names, and is skipped.
         ObjectUnreadable = "ObjectUnreadable",
     }
@@ -215,6 +217,8 @@ labels! {
         ReadBytes = "max-read-bytes",
         /// A source has too many snapshots.
         Snapshots = "max-snapshots",
+        /// An unused snapshot was deleted early, since those of its source are too large together.
+        SnapshotBytes = "max-snapshot-bytes",
         /// A connection arrived while the maximum number was open.
         Connections = "max-connections",
         /// A connection arrived from an address with its maximum open, none of them idle.

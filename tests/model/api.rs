@@ -10,7 +10,7 @@ use confrev::{
     },
     kinds::REVISION_KINDS,
     resolve::{Analysis, Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload},
-    snapshot::{Identity, ObjectName, Rotated, SourceKind, snapshot_json},
+    snapshot::{Identity, Made, ObjectName, Rotated, SourceKind, snapshot_json},
 };
 use serde_json::{Value, json};
 
@@ -177,7 +177,16 @@ impl Api for Memory {
         let key = key_of(namespace, name);
         let owners = owners.to_vec();
         let owners_json: Vec<_> = owners.iter().map(Owner::to_json).collect();
-        let json = snapshot_json(name.kind, namespace, &name.name, identity, of, &owners_json, &[]).unwrap();
+        let json = snapshot_json(
+            name.kind,
+            namespace,
+            &name.name,
+            identity,
+            of,
+            &owners_json,
+            Made::at(jiff::Timestamp::MAX),
+        )
+        .unwrap();
         let what = format!("create {key}");
         self.call(&what.clone(), true, move |model| {
             if model.is_enumerated() && model.namespace_facts(&key.namespace).terminating {

@@ -7,7 +7,7 @@ use confrev::{
     cluster::{ApiError, Owner, Precondition, Version},
     controller::{Action, Outcome, ensure, execute},
     resolve::{Observed, Refusal},
-    snapshot::{DIGITS, Identity, SourceKind, snapshot_json, snapshot_name},
+    snapshot::{DIGITS, Identity, Made, SourceKind, is_named_after, is_spare, snapshot_json, snapshot_name},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -38,7 +38,9 @@ fn with_meta(mut object: Value, name: &str) -> Value {
 fn sound(source: &str, name: &str, color: &str) -> Value {
     let of = observed(json!({"color": color}), json!({}), "1");
     let identity = Identity { source: source.to_owned(), digest: of.digest() };
-    let json = snapshot_json(SourceKind::ConfigMap, "ns", name, &identity, of.json(), &[], &[]).unwrap();
+    let json =
+        snapshot_json(SourceKind::ConfigMap, "ns", name, &identity, of.json(), &[], Made::at(Timestamp::MAX))
+            .unwrap();
     with_meta(serde_json::from_slice(&json).unwrap(), name)
 }
 
@@ -181,7 +183,6 @@ async fn snapshot_gets_the_first_free_name() {
         ("no object exists", Vec::new(), Some(&names[0]), true),
         ("it exists", vec![sound("demo", BLUE, "blue")], Some(&names[0]), false),
         ("another object has its name", vec![impostor()], Some(&names[1]), true),
-        ("other objects have all its names", names.iter().map(taken).collect(), None, false),
     ] {
         let server = server(stored);
         let blue = observed(json!({"color": "blue"}), json!({}), "1");
@@ -190,6 +191,16 @@ async fn snapshot_gets_the_first_free_name() {
         let created = expected.filter(|_| is_created).map(|name| format!("POST ns/configmaps/{name}"));
         assert_eq!(server.writes(), Vec::from_iter(created), "{what}");
     }
+    let all: Vec<_> = names.iter().map(taken).collect();
+    let server = server(all);
+    let blue = observed(json!({"color": "blue"}), json!({}), "1");
+    let found = ensure(&server.api(), &name("demo"), &blue).await.unwrap().unwrap();
+    assert!(is_spare(&found) && is_named_after(&found, "demo", &digest("blue")), "{found}");
+    assert_eq!(
+        server.writes(),
+        [format!("POST ns/configmaps/{found}")],
+        "others have all names that follow from it"
+    );
 }
 
 /// An action that restores the snapshot of blue.

@@ -60,6 +60,7 @@ pub(crate) fn snapshot(color: &str, version: &str, owners: &[Owner]) -> Snapshot
         created: Timestamp::UNIX_EPOCH,
         owners: owners.iter().cloned().collect(),
         refused: None,
+        bytes: 1024,
     }
 }
 

@@ -120,6 +120,7 @@ impl Fleet {
                 created: Timestamp::UNIX_EPOCH,
                 owners: [].into_iter().collect(),
                 refused: Refusal::read(|key| annotations[key].as_str()).map(Box::new),
+                bytes: 1024,
             };
             let name = Name::new(Arc::clone(namespace), name.clone());
             self.desk.state.apply_snapshot(&name, Some(snapshot), self.desk.now);

@@ -40,6 +40,7 @@ mod roll_rate;
 mod rotated_config_maps;
 mod schemas;
 mod secret_digests;
+mod snapshot_bytes;
 mod state_metrics;
 mod terminating_objects;
 mod undo_owners;

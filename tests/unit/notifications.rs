@@ -68,7 +68,7 @@ async fn entrance_never_waits_and_drops_beyond_limit() {
         notices.add(&event(number, Reason::Rolled, SignedDuration::ZERO));
     }
     assert_eq!(count(&metrics, "dropped"), 300 - 256);
-    for reason in [Reason::SourceMissing, Reason::ObjectUnreadable] {
+    for reason in [Reason::SourceMissing, Reason::ObjectUnreadable, Reason::SnapshotsDropped] {
         notices.add(&event(0, reason, SignedDuration::ZERO));
     }
     assert_eq!(count(&metrics, "dropped"), 300 - 256, "not notified");

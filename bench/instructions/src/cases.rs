@@ -4,7 +4,7 @@ use confrev_instructions::{
     kinds::Kinds,
     resolve::{Facts, Observed, Request, Workload, resolve},
     review::{Answer, Review},
-    snapshot::{Identity, Object, SourceKind, snapshot_json},
+    snapshot::{Identity, Made, Object, SourceKind, snapshot_json},
 };
 use serde_json::Value;
 
@@ -82,7 +82,16 @@ pub(crate) fn parts() {
         let identity = Identity { source: "settings-0".to_owned(), digest };
         let kind = SourceKind::ConfigMap;
         case(&format!("part/snapshot/{name}"), bytes, &[&text], || {
-            snapshot_json(kind, NAMESPACE, "settings-0-1", &identity, &text, &[], &[]).ok()
+            snapshot_json(
+                kind,
+                NAMESPACE,
+                "settings-0-1",
+                &identity,
+                &text,
+                &[],
+                Made::at(jiff::Timestamp::MAX),
+            )
+            .ok()
         });
     }
     let kinds = Kinds::default();

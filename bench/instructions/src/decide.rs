@@ -2,9 +2,11 @@
 
 use confrev_instructions::{
     kinds::Kinds,
-    resolve::{self, Decision, Facts, NamespaceFacts, Need, Observed, Request, SourceError, Workload},
+    resolve::{
+        self, Decision, Facts, NamespaceFacts, Need, Observed, Request, SourceError, Spares, Workload,
+    },
     review::{Answer, Review},
-    snapshot::snapshot_json,
+    snapshot::{Made, snapshot_json},
 };
 
 use crate::objects::{NAMESPACE, Stored};
@@ -33,8 +35,16 @@ pub(crate) fn answer(kinds: &Kinds, body: &[u8], stored: &Stored) -> Option<Answ
     let made = decision.ensure.iter().filter_map(|ensure| {
         let content = facts.object(&ensure.source)??;
         let (name, identity) = (ensure.snapshot(), ensure.identity());
-        let json =
-            snapshot_json(name.kind, NAMESPACE, &name.name, &identity, content.json(), &[], &[]).ok()?;
+        let json = snapshot_json(
+            name.kind,
+            NAMESPACE,
+            &name.name,
+            &identity,
+            content.json(),
+            &[],
+            Made::at(jiff::Timestamp::MAX),
+        )
+        .ok()?;
         Some((name, json))
     });
     let made = made.collect();
@@ -50,6 +60,7 @@ pub(crate) fn decide(request: &Request<'_>, facts: &mut Facts, stored: &Stored) 
             match need {
                 Need::Namespace => facts.set_namespace(NamespaceFacts::default()),
                 Need::Newest { .. } => {}
+                Need::Spares(source) => facts.set_spares(source, Spares::default()),
                 Need::Schema(source) => facts.set_verdict(source, None),
                 Need::Revisions(_) => facts.set_revisions(Vec::new()),
                 Need::Target(_) => facts.set_target_enabled(false),

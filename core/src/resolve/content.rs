@@ -1,12 +1,12 @@
 //! The resolver's view of live objects, and the snapshot of a source's present content.
 
 use super::{
-    Ensure, Need, Observed, Seen,
+    Ensure, Need, Observed, Seen, Spares,
     decide::{Resolver, Stop},
     used::{ReadKeys, UsedKeys},
 };
 use crate::{
-    snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
+    snapshot::{DIGITS, Digest, ObjectName, SourceKind, is_named_after, snapshot_name, spare_name},
     template::Reference,
 };
 
@@ -23,8 +23,7 @@ impl<'r> Resolver<'r> {
         let facts = self.facts;
         let Some(Some(present)) = facts.object(source) else { return Err(Stop::Unknown) };
         let digest = present.digest();
-        let names = DIGITS.iter().map(|digits| snapshot_name(&source.name, &digest, *digits));
-        let own = kept.and_then(|kept| names.clone().find(|name| *name == kept));
+        let own = kept.filter(|kept| is_named_after(kept, &source.name, &digest));
         if let Some(kept) = kept {
             let keys = used.of_names(source, kept);
             // A snapshot of a Secret may be named after a digest of another scheme or key.
@@ -47,28 +46,76 @@ impl<'r> Resolver<'r> {
         if let Some(kept) = kept.filter(|_| own.is_none() && self.is_poke) {
             self.keeps_required_keys(source, kept)?;
         }
-        // The name that the template has comes first: a shorter one may be free again.
-        for name in own.into_iter().chain(names) {
-            let candidate = ObjectName::new(source.kind, name.clone());
-            match self.live(&candidate)? {
-                Some(taken) if taken.is_snapshot_of(&source.name, &digest) => {
-                    // All its owners may be about to be deleted, and the snapshot with them before the controller binds it.
-                    if taken.may_go_without(&present.uid) && !self.stored.contains(&candidate) {
-                        self.adopt.insert(candidate);
-                    }
-                    return Ok(name);
-                }
-                Some(_) => {}
-                None => {
-                    let ensure = Ensure { source: source.clone(), digest, name: name.clone() };
-                    self.ensure.insert(candidate, ensure);
-                    return Ok(name);
-                }
+        self.snapshot_of_present(source, present, own)
+    }
+
+    /// The name of the snapshot of the source's present content, which may have to be created. The name that the template has
+    /// comes first: a shorter one may be free again. Names that objects of others have are passed over. Who knows the content
+    /// in advance may have taken all of them, but not one of random digits.
+    fn snapshot_of_present(
+        &mut self,
+        source: &ObjectName,
+        present: &Observed,
+        own: Option<&str>,
+    ) -> Result<String, Stop> {
+        let digest = present.digest();
+        let usual = DIGITS.map(|digits| snapshot_name(&source.name, &digest, digits));
+        for (place, name) in own.into_iter().chain(usual.iter().map(String::as_str)).enumerate() {
+            if place > 0 && self.facts.object(&ObjectName::new(source.kind, name)).is_none() {
+                // All at once: one round of reads, however many are taken.
+                let others = usual.iter().map(|name| ObjectName::new(source.kind, name.as_str()));
+                let unread = others.filter(|name| self.facts.object(name).is_none());
+                self.needs.extend(unread.map(Need::Object));
+                self.spares(source)?;
+            }
+            if self.is_snapshot_or_free(source, present, name)? {
+                return Ok(name.to_owned());
+            }
+        }
+        let Spares { known, digits } = self.spares(source)?;
+        let new = spare_name(&source.name, &digest, digits);
+        for name in known.iter().filter(|name| is_named_after(name, &source.name, &digest)).chain([&new]) {
+            let exists = self.live(&ObjectName::new(source.kind, name.as_str()))?.is_some();
+            if (exists || *name == new) && self.is_snapshot_or_free(source, present, name)? {
+                return Ok(name.clone());
             }
         }
         Err(Stop::Deny(format!(
             "every possible snapshot name of {source} is used by another object: delete those objects"
         )))
+    }
+
+    /// Whether the name is that of a sound snapshot of the source's present content, or free. A free one gets a snapshot.
+    fn is_snapshot_or_free(
+        &mut self,
+        source: &ObjectName,
+        present: &Observed,
+        name: &str,
+    ) -> Result<bool, Stop> {
+        let (candidate, digest) = (ObjectName::new(source.kind, name), present.digest());
+        match self.live(&candidate)? {
+            Some(taken) if taken.is_snapshot_of(&source.name, &digest) => {
+                // All its owners may be about to be deleted, and the snapshot with them before the controller binds it.
+                if taken.may_go_without(&present.uid) && !self.stored.contains(&candidate) {
+                    self.adopt.insert(candidate);
+                }
+                Ok(true)
+            }
+            Some(_) => Ok(false),
+            None => {
+                let ensure = Ensure { source: source.clone(), digest, name: name.to_owned() };
+                self.ensure.insert(candidate, ensure);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Further names for the snapshot of the source's present content.
+    pub(super) fn spares(&mut self, source: &ObjectName) -> Result<&'r Spares, Stop> {
+        self.facts.spares(source).ok_or_else(|| {
+            self.needs.insert(Need::Spares(source.clone()));
+            Stop::Unknown
+        })
     }
 
     /// Whether references to this source stay as written.

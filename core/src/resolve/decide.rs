@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     annotations,
-    snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
+    snapshot::{Digest, ObjectName, SourceKind, is_named_after},
     template::{Reference, SourceMap, Template},
 };
 
@@ -523,10 +523,8 @@ impl<'r> Resolver<'r> {
         }
         // A template copied from another namespace or cluster names snapshots that never existed here. The name of the
         // present content's snapshot comes from this same decision: a dry run creates no snapshot, and is reviewed again.
-        let of_present = self.live(&source)?.is_some_and(|present| {
-            let digest = present.digest();
-            DIGITS.iter().any(|digits| snapshot_name(&source.name, &digest, *digits) == *object.name)
-        });
+        let is_its = |present: &Observed| is_named_after(&object.name, &source.name, &present.digest());
+        let of_present = self.live(&source)?.is_some_and(is_its);
         if source_lives && (self.request.old.is_none() || of_present) {
             let name = self.present_content(&source, None, used)?;
             return Ok(ResolvedReference::Snapshot { source, name });

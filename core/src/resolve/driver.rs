@@ -12,7 +12,7 @@ use super::{Decision, Facts, Need, Pass, Request, resolve};
 /// # use std::convert::Infallible;
 /// # use confrev_core::{
 /// #     kinds::Kinds,
-/// #     resolve::{Facts, NamespaceFacts, Need, Observed, Request, Workload, decide},
+/// #     resolve::{Facts, NamespaceFacts, Need, Observed, Request, Spares, Workload, decide},
 /// #     snapshot::{ObjectName, SourceKind},
 /// # };
 /// let deployment = r#"{
@@ -38,6 +38,7 @@ use super::{Decision, Facts, Need, Pass, Request, resolve};
 ///             Need::Target(_) => facts.set_target_enabled(false),
 ///             Need::Revisions(_) => facts.set_revisions(Vec::new()),
 ///             Need::Schema(source) => facts.set_verdict(source, None),
+///             Need::Spares(source) => facts.set_spares(source, Spares::default()),
 ///             Need::Newest { .. } => {}
 ///         }
 ///     }

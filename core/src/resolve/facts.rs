@@ -26,6 +26,16 @@ pub struct Facts {
     revisions: Option<Vec<Past>>,
     /// Why the content of a source fails its schema; `None` if it does not.
     verdicts: BTreeMap<ObjectName, Option<String>>,
+    spares: BTreeMap<ObjectName, Spares>,
+}
+
+/// Further names for the snapshot of a source's content, for when objects of others have all its usual names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spares {
+    /// Names of this form that snapshots of the source are known to have. Each is read before it is used.
+    pub known: Vec<String>,
+    /// Random hex digits for another one, as many as [`snapshot::SPARE_DIGITS`].
+    pub digits: String,
 }
 
 /// A namespace's settings for its workloads.
@@ -111,6 +121,16 @@ impl Facts {
         self.verdicts.get(source).map(|failure| failure.as_deref().map_or(Ok(()), Err))
     }
 
+    /// Records further names for the snapshot of a source's content.
+    pub fn set_spares(&mut self, source: ObjectName, spares: Spares) {
+        self.spares.insert(source, spares);
+    }
+
+    /// Further names for the snapshot of a source's content; `None` if they were not asked for.
+    pub(super) fn spares(&self, source: &ObjectName) -> Option<&Spares> {
+        self.spares.get(source)
+    }
+
     /// Records the revisions that an undo may bring back.
     pub fn set_revisions(&mut self, revisions: Vec<Past>) {
         self.revisions = Some(revisions);
@@ -167,6 +187,8 @@ pub struct Observed {
     /// The annotations of confrev. A decision reads several of them, and the text may have a megabyte.
     annotations: Vec<(Box<str>, Box<str>)>,
     untouched: bool,
+    /// When it was read; `None` if that is not known.
+    read_at: Option<Timestamp>,
 }
 
 /// Names and digests only: content is never printed.
@@ -233,7 +255,14 @@ impl Observed {
             enabled,
             annotations,
             untouched,
+            read_at: None,
         })
+    }
+
+    /// Records when it was read: a change in the future does not count.
+    #[must_use]
+    pub fn read_at(self, at: Timestamp) -> Self {
+        Self { read_at: Some(at), ..self }
     }
 
     /// The memory of the object in bytes: of its text, and of its keys, which are kept apart. A content of 1 MiB may have
@@ -372,7 +401,7 @@ impl Observed {
 
     /// When the content was last written, in whole seconds, if the object's managedFields say so.
     pub fn written(&self) -> Option<Timestamp> {
-        Authorship::of(self.json())?.at.parse().ok()
+        Authorship::of(self.json(), self.read_at.unwrap_or(Timestamp::MAX))?.at.parse().ok()
     }
 
     /// Why no workload resolves to it; `None` if it is not a sound snapshot, or not refused.

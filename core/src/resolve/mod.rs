@@ -40,7 +40,7 @@ use std::collections::BTreeSet;
 pub use analysis::{Analysis, AnalysisRun, EndedWave, RunState, is_run_of, run_arguments, run_of_template};
 pub use decide::resolve;
 pub use driver::decide;
-pub use facts::{Facts, NamespaceFacts, Observed, SourceError};
+pub use facts::{Facts, NamespaceFacts, Observed, SourceError, Spares};
 pub use health::{Health, Referrer, has_deadline, may_lend_template};
 pub use malformed::malformed;
 pub use mount::Mount;
@@ -87,6 +87,8 @@ pub enum Need {
     Revisions(RevisionsOf),
     /// Whether the present content of this source, which was read, matches its schema.
     Schema(ObjectName),
+    /// Further names for the snapshot of this source's present content: objects of others have the usual ones.
+    Spares(ObjectName),
     /// Most likely the snapshot of this source's present content; it is asked for together with the source. A caller that
     /// can guess its name reads it at once, and saves a round of reads. Other callers are asked for it by name later.
     Newest {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     annotations,
-    snapshot::{DIGITS, ObjectName, snapshot_name},
+    snapshot::{DIGITS, ObjectName, is_named_after, snapshot_name},
     template::SourceMap,
 };
 
@@ -32,21 +32,31 @@ impl Resolver<'_> {
         }
         let digest = present.digest();
         let names = DIGITS.iter().map(|digits| snapshot_name(&source.name, &digest, *digits));
+        let heeded = |snapshot: String, found: &Observed| {
+            let refusal = found.refusal().filter(|refusal| policy.heeds(&snapshot, refusal))?;
+            Some(Refused { snapshot, refusal })
+        };
         // A snapshot of a Secret may be named after a digest of another scheme or key.
         let kept = self.prior.get(source).filter(|kept| **kept != *source.name).cloned();
-        for name in kept.into_iter().chain(names) {
+        for name in kept.iter().cloned().chain(names) {
             let Some(found) = self.live(&ObjectName::new(source.kind, name.as_str()))? else {
                 // A longer name is given only if the shorter one is taken.
-                if self.prior.get(source) == Some(&name) {
+                if kept.as_ref() == Some(&name) {
                     continue;
                 }
-                break;
+                return Ok(None);
             };
-            if !found.is_snapshot_of_source(&source.name) || !found.same_content(present) {
-                continue;
+            if found.is_snapshot_of_source(&source.name) && found.same_content(present) {
+                return Ok(heeded(name, found));
             }
-            let refusal = found.refusal().filter(|refusal| policy.heeds(&name, refusal));
-            return Ok(refusal.map(|refusal| Refused { snapshot: name, refusal }));
+        }
+        // Objects of others have the usual names.
+        let is_its = |name: &&String| is_named_after(name, &source.name, &digest);
+        for name in self.spares(source)?.known.iter().filter(is_its) {
+            let found = self.live(&ObjectName::new(source.kind, name.as_str()))?;
+            if let Some(found) = found.filter(|found| found.is_snapshot_of(&source.name, &digest)) {
+                return Ok(heeded(name.clone(), found));
+            }
         }
         Ok(None)
     }
@@ -199,8 +209,7 @@ impl Resolver<'_> {
                 continue;
             }
             let digest = present.digest();
-            let is_present =
-                DIGITS.iter().any(|digits| snapshot_name(&source.name, &digest, *digits) == *name);
+            let is_present = is_named_after(name, &source.name, &digest);
             let Some(before) = before.filter(|_| is_present) else { continue };
             // A workload on refused content goes back to the content before it.
             let is_refused = present.spread_policy().reverts

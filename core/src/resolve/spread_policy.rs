@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     annotations,
-    snapshot::{DIGITS, Digests, ObjectName, snapshot_name},
+    snapshot::{Digests, ObjectName, is_named_after},
 };
 
 /// The settings of a source that limit how far a change of it may spread.
@@ -169,9 +169,7 @@ impl SpreadPolicy {
     pub fn verdict(&self, source: &ObjectName, content: &Digests) -> Verdict {
         let is_present = |name: &str| {
             let mut digests = content.iter();
-            digests.any(|digest| {
-                DIGITS.iter().any(|digits| snapshot_name(&source.name, digest, *digits) == name)
-            })
+            digests.any(|digest| is_named_after(name, &source.name, digest))
         };
         let promoted = self.promoted.as_deref().unwrap_or_default();
         let mut words = promoted.split(' ');

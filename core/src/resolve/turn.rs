@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     annotations,
-    snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
+    snapshot::{Digest, ObjectName, is_named_after},
     template::SourceMap,
 };
 
@@ -54,7 +54,7 @@ impl Resolver<'_> {
         };
         let Some(present) = self.live(source)? else { return Ok(None) };
         let digest = present.digest();
-        let is_present = DIGITS.iter().any(|n| snapshot_name(&source.name, &digest, *n) == *object.name);
+        let is_present = is_named_after(&object.name, &source.name, &digest);
         if !is_present || present.digests().judge(&stated) != Some(true) {
             return Ok(None);
         }
@@ -79,7 +79,7 @@ impl Resolver<'_> {
         }
         let Some(present) = self.live(source)? else { return Ok(false) };
         let digest = present.digest();
-        let is_present = DIGITS.iter().any(|n| snapshot_name(&source.name, &digest, *n) == *kept);
+        let is_present = is_named_after(kept, &source.name, &digest);
         if is_present || (is_applied && !self.is_same_template()) {
             return Ok(false);
         }

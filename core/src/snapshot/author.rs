@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, Visitor},
@@ -12,6 +13,8 @@ use crate::json::Str;
 
 /// The longest name of a user that is recorded, in characters.
 const LONGEST_USER: usize = 256;
+/// How far the API server's clock may be ahead of confrev's. A change later than that is in the future, and does not count.
+pub const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(1);
 /// Separates the field manager from the user.
 const BY: &str = " by ";
 
@@ -25,8 +28,11 @@ pub struct Authorship {
 }
 
 impl Authorship {
-    /// The last change of an object's content, from its JSON. `None` if no manager is known to own the content.
-    pub fn of(json: &[u8]) -> Option<Self> {
+    /// The last change of an object's content before `now`, from its JSON. `None` if no manager is known to own the content.
+    ///
+    /// A manager is a claim: who writes an object may write its managedFields too, with any name and time. A time in the
+    /// future would claim all later changes by others.
+    pub fn of(json: &[u8], now: Timestamp) -> Option<Self> {
         #[derive(Deserialize)]
         struct Managed<'a> {
             #[serde(borrow)]
@@ -37,17 +43,24 @@ impl Authorship {
             #[serde(borrow, rename = "managedFields")]
             managed_fields: &'a RawValue,
         }
-        Self::in_managed_fields(serde_json::from_slice::<Managed<'_>>(json).ok()?.metadata.managed_fields)
+        Self::in_managed_fields(
+            serde_json::from_slice::<Managed<'_>>(json).ok()?.metadata.managed_fields,
+            now,
+        )
     }
 
-    /// The last change of content that these managedFields record.
-    pub(super) fn in_managed_fields(fields: &RawValue) -> Option<Self> {
+    /// The last change of content before `now` that these managedFields record.
+    pub(super) fn in_managed_fields(fields: &RawValue, now: Timestamp) -> Option<Self> {
         let entries: Vec<Option<Entry<'_>>> = serde_json::from_str(fields.get()).ok()?;
         let owners = entries.iter().flatten().filter(|entry| entry.fields_v1);
-        let timed = owners.filter_map(|entry| Some((entry.time.as_deref()?, entry)));
-        // The API server writes every time in UTC with whole seconds, so texts sort like times. The order of several owners
-        // with one time is not known: the API server lists them by name.
-        let (at, entry) = timed.max_by_key(|(at, _)| *at)?;
+        let is_past = |at: &Timestamp| at.duration_since(now) <= CLOCK_TOLERANCE;
+        let time = |at: &str| at.parse::<Timestamp>().ok().filter(is_past);
+        let timed = owners.filter_map(|entry| {
+            let at = entry.time.as_deref()?;
+            Some((time(at)?, at, entry))
+        });
+        // The order of several owners with one time is not known: the API server lists them by name.
+        let (_, at, entry) = timed.max_by_key(|(time, ..)| *time)?;
         Some(Self { at: at.to_owned(), by: format!("{} ({})", Word(&entry.manager), Word(&entry.operation)) })
     }
 
@@ -151,7 +164,8 @@ mod tests {
     use super::*;
 
     fn change(entries: &Value) -> Option<Authorship> {
-        Authorship::of(json!({"metadata": {"managedFields": entries}}).to_string().as_bytes())
+        let now = "2026-01-02T03:05:00Z".parse().unwrap();
+        Authorship::of(json!({"metadata": {"managedFields": entries}}).to_string().as_bytes(), now)
     }
 
     fn entry(manager: &str, time: &str, field: &str) -> Value {
@@ -175,8 +189,27 @@ mod tests {
         for none in [json!([]), json!(null), json!([entry("confrev", &at(1), "f:metadata")])] {
             assert_eq!(change(&none), None, "{none}");
         }
-        assert_eq!(Authorship::of(b"{}"), None);
-        assert_eq!(Authorship::of(b"[1"), None);
+        assert_eq!(Authorship::of(b"{}", Timestamp::MAX), None);
+        assert_eq!(Authorship::of(b"[1", Timestamp::MAX), None);
+    }
+
+    /// A person who may write the object may write such an entry, and would be the author of all later changes by others.
+    #[test]
+    fn change_in_the_future_does_not_count() {
+        for (time, counts) in [
+            ("2026-01-02T03:05:00Z", true),
+            ("2026-01-02T03:06:00Z", true),
+            ("2026-01-02T03:06:01Z", false),
+            ("2099-01-01T00:00:00Z", false),
+            ("+9999-12-31T00:00:00Z", false),
+            ("z", false),
+        ] {
+            let entries =
+                json!([entry("admin", "2026-01-02T03:04:05Z", "f:data"), entry("alice", time, "f:data")]);
+            let author = if counts { "alice (Update)" } else { "admin (Update)" };
+            assert_eq!(change(&entries).unwrap().by, author, "{time}");
+            assert_eq!(change(&json!([entry("alice", time, "f:data")])).is_some(), counts, "{time}");
+        }
     }
 
     /// What Kubernetes 1.36 stores when another manager changes values in the second of an object's creation: a set without keys

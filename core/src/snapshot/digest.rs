@@ -6,7 +6,7 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{DigestKey, KeyId, Keying, SourceKind};
+use super::{DigestKey, KeyId, SourceKind};
 use crate::compact::CompactSet;
 
 /// The digest of a source's content under one scheme. Neither the metadata nor the order of keys affects it.
@@ -77,7 +77,7 @@ impl fmt::Debug for Digest {
 pub struct DigestFormatError;
 
 /// Whether the text is exactly `digits` lower-case hex digits.
-fn is_hex(text: &str, digits: usize) -> bool {
+pub(super) fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
@@ -134,12 +134,14 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// All digests of one content: the one that is written for it, and those of other schemes and keys, which older annotations
-/// may hold.
+/// All digests of one content: the one that is written for it, and those of other keys, which older annotations may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digests {
     current: Digest,
     others: CompactSet<Digest>,
+    /// The plain SHA-256 of the content of a Secret with a keyed digest. It is compared with that of other content that this
+    /// program has read, and never with a digest that an object or a review states, nor is it written anywhere.
+    plain: Option<Box<Digest>>,
 }
 
 impl Digests {
@@ -153,8 +155,7 @@ impl Digests {
         std::iter::once(&self.current).chain(&self.others)
     }
 
-    /// Whether the content has this digest under any scheme. Use it only for digests that were read from the API server: see
-    /// [`Self::judge`].
+    /// Whether the content has this digest under any key.
     pub fn contains(&self, digest: &Digest) -> bool {
         self.current == *digest || self.others.contains(digest)
     }
@@ -172,8 +173,17 @@ impl Digests {
 
     /// Whether both are of the same content. Both must be computed by this program.
     pub fn same_content(&self, other: &Self) -> bool {
-        let plain = |digests: &Self| digests.iter().find(|digest| digest.key.is_none()).copied();
-        self.current == other.current || (plain(self).is_some() && plain(self) == plain(other))
+        self.current == other.current || self.plain() == other.plain()
+    }
+
+    fn plain(&self) -> &Digest {
+        self.plain.as_deref().unwrap_or(&self.current)
+    }
+
+    /// The same digests, with the plain one to compare the content with other content.
+    pub(super) fn with_plain(self, plain: Digest) -> Self {
+        let is_keyed = self.current.key.is_some();
+        Self { plain: is_keyed.then(|| Box::new(plain)), ..self }
     }
 
     /// Adds another digest of this content.
@@ -192,7 +202,7 @@ impl Extend<Digest> for Digests {
 
 impl From<Digest> for Digests {
     fn from(current: Digest) -> Self {
-        Self { current, others: CompactSet::default() }
+        Self { current, others: CompactSet::default(), plain: None }
     }
 }
 
@@ -237,19 +247,27 @@ impl Hasher {
         hasher
     }
 
-    /// Starts a keyed digest of a Secret in that namespace.
-    pub fn keyed(key: &DigestKey, namespace: &str, secret_type: &str) -> Self {
+    /// Starts a keyed digest of the Secret `source` in that namespace. Equal content has another digest under another name:
+    /// otherwise, a user who may create Secrets could test guesses.
+    pub fn keyed(key: &DigestKey, (namespace, source): (&str, &str), secret_type: &str) -> Self {
         let mut hasher = Self(Function::Keyed(key.id(), Box::new(key.context())));
         hasher.0.update(b"confrev/v2/secret\n");
         hasher.text(namespace);
+        hasher.text(source);
         hasher.text(secret_type);
         hasher
     }
 
-    /// Starts a digest under each scheme; the first is the one that is written for the content.
-    pub(super) fn all(keying: &Keying, kind: SourceKind, secret_type: &str) -> Vec<Self> {
-        let keys = if kind == SourceKind::Secret { keying.keys() } else { &[] };
-        let keyed = keys.iter().map(|key| Self::keyed(key, keying.namespace(), secret_type));
+    /// Starts a digest under each key of the content of a source, by its namespace and name, and the plain one last. The first is
+    /// the one that is written for the content.
+    pub(super) fn all(
+        keys: &[DigestKey],
+        source: (&str, &str),
+        kind: SourceKind,
+        secret_type: &str,
+    ) -> Vec<Self> {
+        let keys = if kind == SourceKind::Secret { keys } else { &[] };
+        let keyed = keys.iter().map(|key| Self::keyed(key, source, secret_type));
         keyed.chain([Self::new(kind, secret_type)]).collect()
     }
 
@@ -283,7 +301,7 @@ impl Hasher {
     }
 }
 
-/// The length of a key or type. The API server limits both to far less than 4 GiB.
+/// The length of a name, key or type. The API server limits each to far less than 4 GiB.
 fn length32(text: &str) -> [u8; 4] {
     u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes()
 }

@@ -1,4 +1,4 @@
-//! The keys and the namespace that the digest of a Secret depends on.
+//! The keys and the namespace that the digest of a Secret depends on, beside its name and content.
 
 use std::{fmt, num::NonZeroU32, sync::Arc};
 
@@ -57,7 +57,7 @@ impl Keying {
         Self { namespace: namespace.into(), keys }
     }
 
-    /// The namespace, which is part of every keyed digest.
+    /// The namespace of the objects that are read. It is part of every keyed digest, unless a snapshot records another one.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }

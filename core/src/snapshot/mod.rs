@@ -9,12 +9,15 @@ mod object;
 
 use std::{fmt, sync::Arc};
 
-pub use author::Authorship;
+pub use author::{Authorship, CLOCK_TOLERANCE};
 pub use digest::{Digest, DigestFormatError, Digests, Hasher, Tag};
 pub use digest_key::{DigestKey, KEY_BYTES, KeyId, Keying};
 pub use label::{CopiedLabel, CopiedLabelError};
-pub use name::{DIGITS, is_namespace_name, is_object_name, snapshot_name, source_label};
-pub use object::{ContentError, Identity, Object, snapshot_json};
+pub use name::{
+    DIGITS, SPARE_DIGITS, is_named_after, is_namespace_name, is_object_name, is_spare, snapshot_name,
+    source_label, spare_name,
+};
+pub use object::{ContentError, Identity, Made, Object, snapshot_json};
 
 /// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,21 +1,53 @@
 //! Names of snapshots, and the label that names their source.
 
-use super::Digest;
+use super::{Digest, digest::is_hex};
 
 /// The longest name of a ConfigMap or Secret, in bytes (a DNS subdomain, RFC 1123).
 const MAX_OBJECT_NAME: usize = 253;
 /// The longest value of a label, in bytes.
 const MAX_LABEL: usize = 63;
 
-/// The possible numbers of hex digits in a name: the first one that gives a free name is used.
+/// The possible numbers of hex digits in a name: the first one that gives a free name is used. If objects of others have all
+/// these names, a [`spare_name`] is used.
 pub const DIGITS: [usize; 4] = [10, 16, 32, 64];
+
+/// The number of random hex digits in a [`spare_name`]. Together with those of the digest, a name has a number of digits that
+/// [`DIGITS`] lacks.
+pub const SPARE_DIGITS: usize = 20;
 
 /// The snapshot's name: the source's name, cut to fit, `-`, and the first `digits` hex digits.
 pub fn snapshot_name(source: &str, digest: &Digest, digits: usize) -> String {
-    let hex = digest.hex(digits);
+    with_digits(source, &digest.hex(digits))
+}
+
+/// A snapshot's name that others cannot know in advance, for content whose other names are all used by objects of others: it
+/// continues the shortest name with these digits, which should be [`SPARE_DIGITS`] random hex digits.
+pub fn spare_name(source: &str, digest: &Digest, spare: &str) -> String {
+    with_digits(source, &(digest.hex(DIGITS[0]) + spare))
+}
+
+fn with_digits(source: &str, hex: &str) -> String {
     // Names of objects are ASCII; a cut may leave a trailing dot, which the API server refuses before a dash.
     let stem = truncate(source, MAX_OBJECT_NAME - 1 - hex.len()).trim_end_matches('.');
     format!("{stem}-{hex}")
+}
+
+/// The last digits of a name that has the form of a [`spare_name`].
+fn spare_digits(name: &str) -> Option<&str> {
+    let (_, hex) = name.rsplit_once('-')?;
+    is_hex(hex, DIGITS[0] + SPARE_DIGITS).then(|| &hex[DIGITS[0]..])
+}
+
+/// Whether a name has the form of a [`spare_name`], of whatever source and content.
+pub fn is_spare(name: &str) -> bool {
+    spare_digits(name).is_some()
+}
+
+/// Whether this is one of the names that a snapshot of this content of the source may have. A name proves nothing about the
+/// object that has it.
+pub fn is_named_after(name: &str, source: &str, digest: &Digest) -> bool {
+    DIGITS.iter().any(|digits| snapshot_name(source, digest, *digits) == name)
+        || spare_digits(name).is_some_and(|spare| spare_name(source, digest, spare) == name)
 }
 
 /// The value of the `source` label: the source's name, or its start and a hash if it is too long for a label.
@@ -71,6 +103,26 @@ mod tests {
             }
         }
         assert!(!snapshot_name(&format!("{}.{}", "a".repeat(241), "b"), &digest, 10).contains(".-"));
+    }
+
+    #[test]
+    fn spare_name_is_recognised_by_its_content_only() {
+        let [digest, other] = ["x", "y"].map(Digest::of_bytes);
+        for length in [1, 188, 222, 223, 253] {
+            let source = "a".repeat(length);
+            let name = spare_name(&source, &digest, &"0".repeat(SPARE_DIGITS));
+            assert!(name.len() <= MAX_OBJECT_NAME && is_object_name(&name), "{name}");
+            assert!(is_spare(&name) && is_named_after(&name, &source, &digest), "{name}");
+            assert!(!is_named_after(&name, &source, &other), "{name}");
+            assert!(!is_named_after(&name, "b", &digest), "{name}");
+            for digits in DIGITS {
+                let usual = snapshot_name(&source, &digest, digits);
+                assert!(!is_spare(&usual) && is_named_after(&usual, &source, &digest), "{usual}");
+            }
+        }
+        for name in ["demo", "demo-0123456789", &format!("demo-{}g", "0".repeat(29)), &"0".repeat(30)] {
+            assert!(!is_spare(name), "{name}");
+        }
     }
 
     #[test]

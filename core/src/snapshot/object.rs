@@ -10,12 +10,12 @@ use base64::{
     alphabet::STANDARD,
     engine::{GeneralPurpose, GeneralPurposeConfig},
 };
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{
-    Authorship, CopiedLabel, DIGITS, Digest, Digests, Hasher, Keying, SourceKind, Tag, snapshot_name,
-    source_label,
+    Authorship, CopiedLabel, Digest, Digests, Hasher, Keying, SourceKind, Tag, is_named_after, source_label,
 };
 use crate::{annotations, json::Str};
 
@@ -171,19 +171,34 @@ impl<'a> Object<'a> {
         Some(Identity { source, digest })
     }
 
+    /// The namespace and name under which the content is digested: those of the object itself, or of a snapshot's source. A
+    /// snapshot records both, so it is verified under the same ones after it was restored into another namespace. Only who may
+    /// create snapshots can choose what an object records; others could test guesses that way.
+    fn source_of<'s>(&'s self, identity: Option<&'s Identity>, keying: &'s Keying) -> (&'s str, &'s str) {
+        match identity {
+            None => (keying.namespace(), self.name()),
+            Some(identity) => {
+                let recorded = self.annotation(annotations::SOURCE_NAMESPACE);
+                (recorded.unwrap_or(keying.namespace()), &identity.source)
+            }
+        }
+    }
+
     /// The plain SHA-256 of the content.
     pub fn digest(&self, kind: SourceKind) -> Result<Digest, ContentError> {
         Ok(self.digests(kind, &Keying::default(), None)?.current())
     }
 
-    /// The digests of the content under every scheme; with `keys`, of these entries only.
+    /// The digests of the content under every key; with `keys`, of these entries only.
     pub fn digests(
         &self,
         kind: SourceKind,
         keying: &Keying,
         keys: Option<&BTreeSet<&str>>,
     ) -> Result<Digests, ContentError> {
-        let mut hashers = Hasher::all(keying, kind, self.secret_type());
+        let identity = self.identity();
+        let source = self.source_of(identity.as_ref(), keying);
+        let mut hashers = Hasher::all(keying.keys(), source, kind, self.secret_type());
         for (key, tag, text) in self.entries(kind)? {
             if keys.is_none_or(|keys| keys.contains(key)) {
                 let value = decode(tag, key, text)?;
@@ -192,12 +207,13 @@ impl<'a> Object<'a> {
                 }
             }
         }
-        let mut digests = hashers.into_iter().map(Hasher::finish);
+        let mut digests: Vec<_> = hashers.into_iter().map(Hasher::finish).collect();
         // There is always at least one hasher.
-        let current = digests.next().unwrap_or_else(|| Digest::of_bytes(""));
-        let mut all = Digests::from(current);
-        all.extend(digests);
-        Ok(all)
+        let plain = digests.pop().unwrap_or_else(|| Digest::of_bytes(""));
+        let mut keyed = digests.into_iter();
+        let mut all = Digests::from(keyed.next().unwrap_or(plain));
+        all.extend(keyed);
+        Ok(all.with_plain(plain))
     }
 
     /// The digest that the object states, if it is a snapshot: immutable, not being deleted, labelled by confrev, and with
@@ -206,8 +222,8 @@ impl<'a> Object<'a> {
     pub fn stated_digest(&self, digests: &Digests) -> Option<Digest> {
         let Identity { source, digest } = self.identity()?;
         let is_known = digest.key().is_none() || digests.iter().any(|known| known.key() == digest.key());
-        let is_named_after = || DIGITS.iter().any(|n| snapshot_name(&source, &digest, *n) == self.name());
-        let holds = if is_known { digests.contains(&digest) } else { is_named_after() };
+        let holds =
+            if is_known { digests.contains(&digest) } else { is_named_after(self.name(), &source, &digest) };
         (self.immutable == Some(true) && !self.is_being_deleted() && holds).then_some(digest)
     }
 
@@ -347,15 +363,40 @@ impl OwnMetadata {
 }
 
 /// The change that made the content of `object`: that of a source, or the one that a snapshot of the source records.
-fn change(object: &Object<'_>, managed_fields: Option<&RawValue>) -> Option<Authorship> {
+fn change(object: &Object<'_>, managed_fields: Option<&RawValue>, now: Timestamp) -> Option<Authorship> {
     if object.identity().is_none() {
-        return Authorship::in_managed_fields(managed_fields?);
+        return Authorship::in_managed_fields(managed_fields?, now);
     }
     let stated = |key| object.annotation(key).map(str::to_owned);
     Some(Authorship { at: stated(annotations::CHANGED_AT)?, by: stated(annotations::CHANGED_BY)? })
 }
 
-/// The JSON of the snapshot to create: the unchanged payload of `json`, the `copied` labels, and no other label or
+/// How a snapshot is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Made<'a> {
+    /// The labels that are copied from its source.
+    pub copied: &'a [CopiedLabel],
+    /// When it is made. A change of the source in the future does not count.
+    pub at: Timestamp,
+}
+
+impl Made<'_> {
+    /// A snapshot that is made at that time, and copies no labels.
+    pub fn at(at: Timestamp) -> Self {
+        Self { copied: &[], at }
+    }
+}
+
+/// The unit of the size that a snapshot records, in bytes. The size of a Secret must not show the length of a value.
+const SIZE_UNIT: usize = 1024;
+
+/// The size that a snapshot records: its payload as JSON text, in whole KiB.
+fn recorded_size(payload: [Option<&RawValue>; 2]) -> usize {
+    let bytes: usize = payload.into_iter().flatten().map(|part| part.get().len()).sum();
+    bytes.max(1).next_multiple_of(SIZE_UNIT)
+}
+
+/// The JSON of the snapshot to create: the unchanged payload of `json`, the labels that [`Made`] copies, and no other label or
 /// annotation of the source.
 ///
 /// `json` is the source, or another snapshot of the same content. If `name` is the source's own name, the source is bound itself,
@@ -365,13 +406,14 @@ fn change(object: &Object<'_>, managed_fields: Option<&RawValue>) -> Option<Auth
 /// # Example
 ///
 /// ```
-/// # use confrev_core::snapshot::{Identity, Object, SourceKind, snapshot_json, snapshot_name};
+/// # use confrev_core::snapshot::{Identity, Made, Object, SourceKind, snapshot_json, snapshot_name};
 /// let source = br#"{"metadata": {"name": "demo"}, "data": {"color": "blue"}}"#;
 /// let digest = Object::parse(source)?.digest(SourceKind::ConfigMap)?;
 /// let name = snapshot_name("demo", &digest, 10);
 /// assert_eq!(name, "demo-3a18d34e26");
 /// let identity = Identity { source: "demo".to_owned(), digest };
-/// let snapshot = snapshot_json(SourceKind::ConfigMap, "shop", &name, &identity, source, &[], &[])?;
+/// let made = Made::at("2026-01-02T03:04:05Z".parse()?);
+/// let snapshot = snapshot_json(SourceKind::ConfigMap, "shop", &name, &identity, source, &[], made)?;
 /// let read = Object::parse(&snapshot)?;
 /// assert_eq!(read.identity(), Some(identity));
 /// assert_eq!(read.digest(SourceKind::ConfigMap)?, digest);
@@ -384,7 +426,7 @@ pub fn snapshot_json(
     of: &Identity,
     json: &[u8],
     owners: &[serde_json::Value],
-    copied: &[CopiedLabel],
+    made: Made<'_>,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let payload: Payload<'_> = serde_json::from_slice(json)?;
     let (metadata, managed_fields) = payload.metadata.split();
@@ -403,13 +445,21 @@ pub fn snapshot_json(
         let mut annotations = BTreeMap::from([
             (annotations::SOURCE_NAME.to_owned(), of.source.clone()),
             (annotations::DIGEST.to_owned(), of.digest.to_string()),
+            (annotations::BYTES.to_owned(), recorded_size([payload.data, payload.binary_data]).to_string()),
         ]);
-        if let Some(Authorship { at, by }) = change(&object, managed_fields) {
+        if kind == SourceKind::Secret {
+            // A copy of a snapshot from another namespace has the same digest, and is verified under the same namespace.
+            let copied = object.identity().filter(|copied| copied == of);
+            let recorded = copied.and_then(|_| object.annotation(annotations::SOURCE_NAMESPACE));
+            let recorded = recorded.unwrap_or(namespace).to_owned();
+            annotations.insert(annotations::SOURCE_NAMESPACE.to_owned(), recorded);
+        }
+        if let Some(Authorship { at, by }) = change(&object, managed_fields, made.at) {
             annotations
                 .extend([(annotations::CHANGED_AT.to_owned(), at), (annotations::CHANGED_BY.to_owned(), by)]);
         }
         let of_source = |key: &str| object.label(key).map(str::to_owned);
-        let mut labels: BTreeMap<_, _> = CopiedLabel::choose(copied, of_source).collect();
+        let mut labels: BTreeMap<_, _> = CopiedLabel::choose(made.copied, of_source).collect();
         labels.extend([
             (annotations::MANAGED_BY.to_owned(), annotations::MANAGER.to_owned()),
             (annotations::SOURCE.to_owned(), source_label(&of.source)),

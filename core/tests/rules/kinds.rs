@@ -3,7 +3,7 @@
 use confrev::{
     annotations,
     resolve::{Facts, Health, NamespaceFacts, Observed, Pass, Request, Workload, resolve},
-    snapshot::{Identity, ObjectName, SourceKind, snapshot_json},
+    snapshot::{Identity, Made, ObjectName, SourceKind, snapshot_json},
     template::revision_of,
 };
 use serde_json::{Value, json};
@@ -216,7 +216,16 @@ fn restores_bound_source_with_its_own_metadata() {
         let observed = Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).unwrap();
         let identity = Identity { source: "demo-v1".to_owned(), digest: observed.digest() };
         let json = observed.json();
-        let json = snapshot_json(SourceKind::ConfigMap, NAMESPACE, name, &identity, json, &[], &[]).unwrap();
+        let json = snapshot_json(
+            SourceKind::ConfigMap,
+            NAMESPACE,
+            name,
+            &identity,
+            json,
+            &[],
+            Made::at(jiff::Timestamp::MAX),
+        )
+        .unwrap();
         serde_json::from_slice::<Value>(&json).unwrap()
     };
     for immutable in [None, Some(false), Some(true)] {
@@ -251,7 +260,7 @@ fn restores_bound_source_with_its_own_metadata() {
         );
         assert_eq!(snapshot["immutable"], true);
         let annotations: Vec<_> = snapshot["metadata"]["annotations"].as_object().unwrap().keys().collect();
-        assert_eq!(annotations, [annotations::DIGEST, annotations::SOURCE_NAME]);
+        assert_eq!(annotations, [annotations::BYTES, annotations::DIGEST, annotations::SOURCE_NAME]);
     }
 }
 

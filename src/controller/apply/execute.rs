@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::analysis::{self, WantedRun};
 use crate::{
+    cluster::facts::spare_digits,
     cluster::{
         Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, own_owners, owners_but_our_own,
         owners_of_others,
@@ -17,7 +18,7 @@ use crate::{
         reconcile::owners::MAX_OWNERS,
     },
     resolve::{Ensure, Observed, auto_roll_value, roll_time},
-    snapshot::{DIGITS, Digest, Identity, snapshot_name},
+    snapshot::{DIGITS, Digest, Identity, is_named_after, snapshot_name, spare_name},
 };
 
 /// Runs an action. Every write in it is conditional or idempotent, so running it twice, or only in part, loses nothing.
@@ -151,11 +152,13 @@ async fn verify<A: Api>(api: &A, snapshot: &Name, owners: Vec<Owner>) -> Result<
     Ok(Outcome::Verified(verified))
 }
 
-/// Creates a snapshot of that content under the first free name, unless a sound one exists.
+/// Creates a snapshot of that content under the first free name, unless a sound one exists. Objects of others may have all
+/// names that follow from the content, but not one with random digits.
 pub async fn ensure<A: Api>(api: &A, source: &Name, observed: &Observed) -> Result<Option<String>, ApiError> {
     let digest = observed.digest();
-    for digits in DIGITS {
-        let name = snapshot_name(&source.object.name, &digest, digits);
+    let usual = DIGITS.map(|digits| snapshot_name(&source.object.name, &digest, digits));
+    let spare = spare_name(&source.object.name, &digest, &spare_digits());
+    for name in usual.into_iter().chain([spare]) {
         let wanted = Ensure { source: source.object.clone(), digest, name: name.clone() };
         if ensure_snapshot(api, &source.namespace, &wanted, observed.json()).await? == Created::Now {
             return Ok(Some(name));
@@ -247,9 +250,7 @@ async fn restore<A: Api>(
         return Err(ApiError::Conflict { what: format!("restore {snapshot}") });
     }
     let named_after = |content: &Observed| {
-        let is_its = |digest: &&Digest| {
-            DIGITS.iter().any(|digits| snapshot_name(source, digest, *digits) == *snapshot.object.name)
-        };
+        let is_its = |digest: &&Digest| is_named_after(&snapshot.object.name, source, digest);
         content.digests().iter().find(is_its).copied()
     };
     let fits = |content: &&Observed| bound_itself || named_after(content).is_some();
@@ -275,9 +276,7 @@ async fn restore<A: Api>(
 /// Whether the object only has the name of this snapshot: it is not a sound snapshot of the source, named after its content. The
 /// name of an object that is being deleted will be free.
 fn is_other(found: &Observed, name: &Name, source: &str) -> bool {
-    let names = |digest: &Digest| {
-        DIGITS.iter().any(|digits| snapshot_name(source, digest, *digits) == *name.object.name)
-    };
+    let names = |digest: &Digest| is_named_after(&name.object.name, source, digest);
     let is_it = found.is_snapshot_of_source(source)
         && found.identity().is_some_and(|identity| names(&identity.digest));
     !is_it && !found.is_being_deleted()

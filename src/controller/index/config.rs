@@ -22,7 +22,12 @@ pub(crate) struct IndexConfig {
     pub keys: DigestKeys,
     /// The most names that one object may refer to.
     pub max_names: usize,
+    /// The most bytes of a source's unused snapshots.
+    pub max_snapshot_bytes: u64,
 }
+
+/// The default of [`IndexConfig::max_snapshot_bytes`].
+pub(crate) const MAX_SNAPSHOT_BYTES: u64 = 16 << 20;
 
 impl IndexConfig {
     /// The default settings for these kinds.
@@ -33,6 +38,7 @@ impl IndexConfig {
             rotated: Rotated::default(),
             keys: DigestKeys::default(),
             max_names: MAX_NAMES,
+            max_snapshot_bytes: MAX_SNAPSHOT_BYTES,
         }
     }
 

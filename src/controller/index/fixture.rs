@@ -80,6 +80,7 @@ pub(in crate::controller) fn snapshot_record(source: &str, content: u8) -> Snaps
         created: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(i64::from(content)),
         owners: CompactSet::default(),
         refused: None,
+        bytes: 1024,
     }
 }
 

@@ -19,6 +19,7 @@ mod referrers;
 mod refusals;
 pub(crate) mod served;
 pub(crate) mod skipped;
+mod snapshot_bytes;
 mod snapshot_watch;
 pub(crate) mod snapshots;
 mod sources;
@@ -257,11 +258,13 @@ impl Index {
             let name = Name::new(Arc::clone(namespace), object.clone());
             self.users.remove(&name, user);
             self.forget_source(&name, changes);
+            self.weigh_beside(&name, changes);
             changes.push(IndexChange::Owners(name));
         }
         for object in &new_names {
             let name = Name::new(Arc::clone(namespace), object.clone());
             self.users.add(name.clone(), user.clone());
+            self.weigh_beside(&name, changes);
             changes.push(IndexChange::Used(name));
         }
         for used in new {

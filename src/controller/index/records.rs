@@ -182,9 +182,20 @@ pub struct SnapshotRecord {
     pub owners: CompactSet<Owner>,
     /// Why no workload resolves to it.
     pub refused: Option<Box<Refusal>>,
+    /// Its size, as it records it.
+    pub bytes: u32,
 }
 
+/// The largest size that counts, and that of a snapshot that records none.
+const LARGEST_SNAPSHOT: u32 = 1 << 20;
+
 impl SnapshotRecord {
+    /// The size that an annotation records. It counts up to the most that an object may hold: who may create snapshots could
+    /// claim any.
+    pub(crate) fn read_bytes(annotation: Option<&str>) -> u32 {
+        annotation.and_then(|text| text.parse().ok()).unwrap_or(LARGEST_SNAPSHOT).clamp(1, LARGEST_SNAPSHOT)
+    }
+
     /// The uid and resourceVersion that writes require.
     pub(crate) fn version(&self) -> Version {
         Version { uid: self.uid.to_string(), resource_version: self.resource_version.clone() }

@@ -33,7 +33,9 @@ impl Index {
         changes.push(IndexChange::Snapshot(name.clone()));
         let (had, has) = (old.as_ref().map(|old| &old.owners), record.as_ref().map(|record| &record.owners));
         self.owners_changed(&name, had, has);
-        let place = |record: &SnapshotRecord| (Arc::clone(&record.source), record.created, record.digest);
+        let place = |record: &SnapshotRecord| {
+            (Arc::clone(&record.source), record.created, record.digest, record.bytes)
+        };
         if let Some(old) = old.as_ref().filter(|old| record.as_ref().map(place) != Some(place(old))) {
             self.remove_from_source(&name, old, changes);
         }
@@ -48,6 +50,7 @@ impl Index {
         if self.add_to_source(&source, &name, &record) {
             // A new snapshot may push an older one out of the newest `keep`.
             self.rank_neighbours(&source, changes);
+            self.weigh_snapshots(&source, changes);
             changes.push(IndexChange::SnapshotAdded(name.clone()));
         }
         changes.push(IndexChange::SourceNeeded(source));
@@ -65,7 +68,7 @@ impl Index {
     ) {
         let Some(known) = self.existing_source(source) else { return };
         let owns = |owners: &CompactSet<Owner>| owners.iter().any(|owner| owner.uid == known.uid);
-        if owns(old) && !owns(new) && self.snapshots.is_among_newest(source, name, known) {
+        if owns(old) && !owns(new) && self.keeps(source, name, known) {
             self.set_source_unknown(source);
             changes.push(IndexChange::SourceOutdated(source.clone()));
         }
@@ -82,10 +85,18 @@ impl Index {
     /// Removes a snapshot of a source.
     fn remove_from_source(&mut self, name: &Name, record: &SnapshotRecord, changes: &mut Vec<IndexChange>) {
         let source = name.sibling(Arc::clone(&record.source));
+        let was_crowded = self.snapshots.bytes(&source) > self.config.max_snapshot_bytes;
         match self.snapshots.remove_from_source(&source, name, record) {
             Some(Removed::Last) => self.unwatch_namespace(&source.namespace),
             // An older one may follow into the newest `keep`.
-            Some(Removed::OneOfSeveral) => self.rank_neighbours(&source, changes),
+            Some(Removed::OneOfSeveral) => {
+                self.rank_neighbours(&source, changes);
+                self.weigh_snapshots(&source, changes);
+                if was_crowded && self.existing_source(&source).is_some() {
+                    // The newest content may have got no snapshot.
+                    changes.push(IndexChange::SourceNeeded(source.clone()));
+                }
+            }
             None => {}
         }
         self.forget_source(&source, changes);

@@ -225,6 +225,7 @@ impl Both {
                     created: at(chance % 4),
                     owners: some_owners(&of.object.name, bits),
                     refused: None,
+                    bytes: 1024,
                 };
                 let key = of.sibling(snapshot_of(&of.object.name, content, chance & 16 != 0));
                 let record = (chance % 7 > 0).then_some(record);

@@ -493,6 +493,16 @@ pub(crate) fn loss(index: &Index, snapshot: &Name, loss: Loss, now: Timestamp) -
     events.map(|event| Event { same: same.clone(), ..event }).collect()
 }
 
+/// The oldest unused snapshots of a source are deleted early.
+pub(super) fn snapshots_dropped(index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
+    let limit = index.config().max_snapshot_bytes >> 20;
+    let note = format!(
+        "unused snapshots of this source take more than {limit} MiB (--max-snapshot-bytes): the oldest of them are deleted, \
+         although keep asks for more"
+    );
+    event_on_source(index, source, Reason::SnapshotsDropped, note, now)
+}
+
 fn loss_note(name: &ObjectName, loss: Loss, users: &str) -> (Reason, String) {
     match loss {
         Loss::Lost => (

@@ -65,8 +65,7 @@ pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wan
             // A source in bind mode keeps no snapshots: it is bound itself.
             // A snapshot with more users than owners needs its source as an owner, or it could be deleted while in use.
             let is_revoked = known.revokes(&name.object.name, record);
-            let is_needed = index.snapshots().is_among_newest(&source, name, known)
-                || index.is_previous(&source, name, known);
+            let is_needed = index.keeps(&source, name, known) || index.is_previous(&source, name, known);
             let is_kept = is_capped || (is_needed && !is_revoked);
             if !known.present.bound_itself && is_kept {
                 let kind = name.object.kind.as_str();

@@ -37,6 +37,9 @@ const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
 /// How long a snapshot that was bound is kept after its last use: far beyond any watch's lag. If it is needed again after
 /// all, it is recreated from the source.
 const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
+/// How long a snapshot that was never bound is kept if it does not fit into the limit of bytes: longer than the API server
+/// works on the write that the snapshot was created for.
+const CROWDED_GRACE: SignedDuration = SignedDuration::from_secs(60);
 /// The most users of a lost snapshot that are read one by one, before the whole namespace is searched.
 const MAX_USERS_READ: usize = 3;
 
@@ -212,13 +215,38 @@ impl State {
     /// Queues the deletion of an unused object.
     pub(super) fn enqueue_sweep(&mut self, name: &Name, was_bound: bool, now: Timestamp) {
         let since = *self.unused_since.entry(name.clone()).or_insert(now);
-        self.queue.schedule(Task::Object(name.clone(), ObjectStep::Sweep), since + self.grace(was_bound));
+        self.queue
+            .schedule(Task::Object(name.clone(), ObjectStep::Sweep), since + self.grace(name, was_bound));
     }
 
     /// How long an unused snapshot is kept. A snapshot that was never bound may be waiting for the write that it was
     /// created for; one that lost its last user waits only for the watches to agree.
-    fn grace(&self, was_bound: bool) -> SignedDuration {
-        if was_bound { self.config.orphan_grace.min(RELEASED_GRACE) } else { self.config.orphan_grace }
+    fn grace(&self, name: &Name, was_bound: bool) -> SignedDuration {
+        let most = if was_bound {
+            RELEASED_GRACE
+        } else if self.source_of(name).is_some_and(|source| self.index.exceeds_bytes(&source, name)) {
+            CROWDED_GRACE
+        } else {
+            self.config.orphan_grace
+        };
+        self.config.orphan_grace.min(most)
+    }
+
+    /// The source of a snapshot.
+    fn source_of(&self, name: &Name) -> Option<Name> {
+        Some(name.sibling(Arc::clone(&self.index.snapshot(name)?.source)))
+    }
+
+    /// Reports a snapshot that is deleted although it is among the newest that its source keeps.
+    fn report_dropped(&mut self, name: &Name, now: Timestamp) {
+        let Some(source) = self.source_of(name) else { return };
+        let index = &self.index;
+        let Some(known) = index.existing_source(&source) else { return };
+        if index.snapshots().is_among_newest(&source, name, known) && index.exceeds_bytes(&source, name) {
+            self.dropped_snapshots += 1;
+            let event = event_texts::snapshots_dropped(index, &source, now);
+            self.report(event, now);
+        }
     }
 
     /// When an object that is unused since then may be deleted.
@@ -229,7 +257,7 @@ impl State {
         was_bound: bool,
         now: Timestamp,
     ) -> Timestamp {
-        let due = since + self.grace(was_bound);
+        let due = since + self.grace(name, was_bound);
         if self.index.has_unobserved_owner(name) { due.max(now + UNBIND_DELAY) } else { due }
     }
 
@@ -249,6 +277,7 @@ impl State {
             return Reconciled::Later(due);
         }
         let (version, digest) = (record.version(), record.digest);
+        self.report_dropped(name, now);
         Reconciled::Act(Action::Sweep { snapshot: name.clone(), version, digest })
     }
 }

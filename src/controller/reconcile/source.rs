@@ -16,7 +16,7 @@ use crate::{
         reconcile::state::State,
     },
     resolve::{Observed, Record},
-    snapshot::{DIGITS, Digest, snapshot_name},
+    snapshot::is_named_after,
 };
 
 /// Reads a source, and the snapshots to compare it with if their keys are lost.
@@ -59,6 +59,7 @@ impl State {
             && !known.present.is_snapshot
             && !index.snapshots().has_content_of(source, known)
             && index.snapshots().count(source) < self.config.max_snapshots
+            && index.has_room_for_snapshot(source)
     }
 
     /// Applies the result of a live read of a source, which a task did.
@@ -133,7 +134,7 @@ impl State {
             let is_its = lost.namespace == source.namespace
                 && lost.object.kind == source.object.kind
                 && self.index.source_of_referenced(lost).is_some_and(|name| *name == *of);
-            is_its && digests.iter().any(|digest| is_named_after(lost, of, digest))
+            is_its && digests.iter().any(|digest| is_named_after(&lost.object.name, of, digest))
         };
         for lost in self.missing.lost().filter(fits) {
             self.queue.schedule(Task::Object(lost.clone(), ObjectStep::Restore), now);
@@ -146,17 +147,12 @@ impl State {
         let fits = |lost: &&Name| {
             let is_near = lost.namespace == snapshot.namespace && lost.object.kind == snapshot.object.kind;
             let source = self.index.source_of_referenced(lost);
-            is_near && source.is_none_or(|of| is_named_after(lost, of, &record.digest))
+            is_near && source.is_none_or(|of| is_named_after(&lost.object.name, of, &record.digest))
         };
         for lost in self.missing.lost().filter(fits) {
             self.queue.schedule(Task::Object(lost.clone(), ObjectStep::Restore), now);
         }
     }
-}
-
-/// Whether a snapshot has the name of a source's content.
-fn is_named_after(snapshot: &Name, source: &str, digest: &Digest) -> bool {
-    DIGITS.iter().any(|digits| snapshot_name(source, digest, *digits) == *snapshot.object.name)
 }
 
 #[cfg(test)]
@@ -170,7 +166,7 @@ mod tests {
             reconcile::fixture::{at, on, set_source, state},
         },
         resolve::{Health, Present, Use},
-        snapshot::{ObjectName, SourceKind},
+        snapshot::{DIGITS, ObjectName, SourceKind, snapshot_name},
     };
 
     /// The source a with a text, and with more metadata.

@@ -35,7 +35,7 @@ use crate::{
     kinds::{Kinds, WorkloadKind},
     notify::Notices,
     resolve::{Health, Observed, Record},
-    snapshot::Rotated,
+    snapshot::{Digests, Rotated},
 };
 
 /// The controller's state.
@@ -51,6 +51,8 @@ pub struct State {
     pub(in crate::controller) missing: MissingSnapshots,
     /// Since when a snapshot or bound object is unused.
     pub(in crate::controller) unused_since: HashMap<Name, Timestamp>,
+    /// How many snapshots were deleted early for the limit of bytes, since it was last asked.
+    pub(in crate::controller) dropped_snapshots: u64,
     /// Whether the loss of a key was reported.
     pub(in crate::controller) key_loss_is_reported: bool,
     /// Where important Events go, besides the API server.
@@ -73,6 +75,7 @@ impl State {
             missing: MissingSnapshots::default(),
             unused_since: HashMap::new(),
             notices: Notices::default(),
+            dropped_snapshots: 0,
             key_loss_is_reported: false,
             changes: Vec::new(),
         }
@@ -112,6 +115,13 @@ impl State {
         self
     }
 
+    /// Keeps at most so many bytes of a source's unused snapshots, and always the newest one.
+    #[must_use]
+    pub fn keeping_at_most(mut self, bytes: u64) -> Self {
+        self.index.config_mut().max_snapshot_bytes = bytes;
+        self
+    }
+
     /// The settings that decide how an object is read.
     pub(in crate::controller) fn reader(&self) -> Reader {
         self.index.config().reader()
@@ -120,6 +130,11 @@ impl State {
     /// Records that every watch has listed its objects.
     pub fn set_synced(&mut self) {
         self.index.set_synced();
+    }
+
+    /// How many snapshots were deleted early for the limit of bytes, since the last call.
+    pub fn take_dropped_snapshots(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped_snapshots)
     }
 
     /// When the next task is due.
@@ -145,6 +160,11 @@ impl State {
     /// How many snapshots a source has.
     pub fn snapshot_count(&self, source: &Name) -> usize {
         self.index.snapshots().count(source)
+    }
+
+    /// The snapshots of a source with one of these digests whose names have random digits, the newest first.
+    pub fn spare_snapshots(&self, source: &Name, digests: &Digests) -> Vec<String> {
+        self.index.snapshots().spare_with(source, digests)
     }
 
     /// Whether a workload or revision refers to this object itself.

@@ -284,6 +284,7 @@ fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
         created: meta.creation_timestamp.as_ref()?.0,
         owners: owners(meta),
         refused: Refusal::read(|key| annotations.get(key).map(String::as_str)).map(Box::new),
+        bytes: SnapshotRecord::read_bytes(annotations.get(annotations::BYTES).map(String::as_str)),
     })
 }
 

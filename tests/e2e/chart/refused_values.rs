@@ -53,6 +53,7 @@ fn wrong() -> Vec<(Vec<Setting<'static>>, &'static str)> {
         one("rollRate", json!(0), "/rollRate"),
         one("settle", json!("1 second"), "/settle"),
         one("orphanGrace", json!(600), "/orphanGrace"),
+        one("maxSnapshotBytes", json!(0), "/maxSnapshotBytes"),
         one("logFormat", json!("xml"), "/logFormat"),
         one("notify.url", json!("hooks.example.com"), "/notify/url"),
         one("notify.format", json!("teams"), "/notify/format"),

@@ -148,6 +148,7 @@ fn program() -> Vec<Row> {
         option("rollRate", json!(7), "--roll-rate=7"),
         option("settle", json!("2s"), "--settle=2s"),
         option("orphanGrace", json!("1h"), "--orphan-grace=1h"),
+        option("maxSnapshotBytes", json!(32), "--max-snapshot-bytes=32"),
         option("copiedLabels", json!(["team"]), "--copied-labels=team"),
         option("rotatedConfigMaps", json!(["bundle", "trusted-ca"]), "--rotated-configmap=bundle,trusted-ca"),
         option("logFormat", json!("json"), "--log-format=json"),

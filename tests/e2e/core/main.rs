@@ -32,6 +32,7 @@ mod reverts;
 mod revisions;
 mod settings;
 mod single_apply;
+mod snapshot_limits;
 mod snapshots;
 mod spelling;
 mod undo;

@@ -17,6 +17,7 @@ mod controller_revisions;
 mod every_kind;
 mod experiments;
 mod group_secrets;
+mod guessed_secrets;
 mod jobs;
 mod mount_annotation;
 mod reference_forms;

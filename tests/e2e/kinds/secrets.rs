@@ -211,13 +211,6 @@ fn key(world: &World) -> Option<String> {
     Some(text(&world.cluster.get("secret", "confrev", KEY)?["data"]["key"]))
 }
 
-/// The digest of the Secret `keys` that the workload has seen.
-fn seen(world: &World, web: &Load) -> String {
-    let seen = text(&web.live(world)["metadata"]["annotations"]["confrev.dev/seen"]);
-    let seen: Value = serde_json::from_str(&seen).unwrap();
-    text(&seen["secrets"]["keys"])
-}
-
 /// The names and versions of the objects that a write of confrev would change.
 fn versions(world: &World) -> Vec<String> {
     let all = ["deployments", "replicasets", "secrets"];
@@ -247,59 +240,6 @@ fn wait_at_rest(world: &World) {
         before = all;
         if same { Ok(()) } else { Err("it still changes".to_owned()) }
     });
-}
-
-/// An older confrev left a snapshot named after the plain digest, and that digest in the workload's `seen`.
-#[test]
-fn upgrade_from_plain_digests_writes_nothing() {
-    let _confrev = running();
-    let world = World::new("secrets-upgrade");
-    let web = every_form().annotation("secrets", "true");
-    world.apply(&secret("release", "helm.sh/release.v1", "fixed")).ok();
-    world.apply(&secret("keys", "Opaque", VALUES[0])).ok();
-    let live = world.cluster.get("secret", world.name(), "keys").unwrap();
-    let digest = {
-        let object =
-            json!({"metadata": {"name": "keys"}, "type": "Opaque", "data": live["data"]}).to_string();
-        let object = confrev::snapshot::Object::parse(object.as_bytes()).unwrap();
-        object.digest(confrev::snapshot::SourceKind::Secret).unwrap()
-    };
-    let name = confrev::snapshot::snapshot_name("keys", &digest, 10);
-    world
-        .apply(&json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true, "data": live["data"],
-            "metadata": {
-                "name": name,
-                "labels": {"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "keys"},
-                "annotations": {"confrev.dev/source-name": "keys", "confrev.dev/digest": digest.to_string()},
-            },
-        }))
-        .ok();
-    // Before the opt-in, no webhook checks the workload.
-    let mut old = web.clone().unlabelled();
-    let manifest = old.manifest.to_string().replace("\"keys\"", &format!("{name:?}"));
-    old.manifest = serde_json::from_str(&manifest).unwrap();
-    let said = json!({"secrets": {"keys": digest.to_string()}}).to_string();
-    old.manifest["metadata"]["annotations"]["confrev.dev/seen"] = json!(said);
-    old.apply(&world).ok();
-    world.kubectl(&["label", "deployment/web", "confrev.dev/enabled=true"]).ok();
-    wait_reads(&world, &web, VALUES[0]);
-    wait_at_rest(&world);
-    assert_eq!((volume(&world, &web, 0), seen(&world, &web)), (name.clone(), digest.to_string()));
-    assert_eq!(snapshots(&world).len(), 1, "no other snapshot of the same content");
-
-    let before = versions(&world);
-    web.apply(&world).ok();
-    holds_for("that nothing is written", Duration::from_secs(5), || expect(&versions(&world), &before));
-
-    let count = replica_sets(&world);
-    world.apply(&secret("keys", "Opaque", VALUES[1])).ok();
-    wait_reads(&world, &web, VALUES[1]);
-    assert!(seen(&world, &web).starts_with("hmac-sha256:"), "{}", seen(&world, &web));
-    assert_eq!(replica_sets(&world), count + 1);
-    world.kubectl(&["rollout", "undo", "deployment/web"]).ok();
-    wait_reads(&world, &web, VALUES[0]);
-    assert_eq!(volume(&world, &web, 0), name);
 }
 
 #[test]

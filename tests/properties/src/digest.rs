@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use confrev::{
     resolve::Observed,
-    snapshot::{Identity, Object, SourceKind, snapshot_json, snapshot_name},
+    snapshot::{Identity, Made, Object, SourceKind, snapshot_json, snapshot_name},
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -26,7 +26,8 @@ pub fn check(json: &[u8]) {
         let identity = Identity { source: "demo".to_owned(), digest };
         let name = snapshot_name(&identity.source, &digest, 10);
         let made =
-            snapshot_json(kind, NAMESPACE, &name, &identity, json, &[], &[]).expect("a readable object");
+            snapshot_json(kind, NAMESPACE, &name, &identity, json, &[], Made::at(jiff::Timestamp::MAX))
+                .expect("a readable object");
         let made = Observed::read(kind, made).expect("a snapshot can be read");
         assert!(made.is_snapshot_of("demo", &digest), "the snapshot holds the content");
         let Some(object) = &object else { continue };

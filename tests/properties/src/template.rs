@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, convert::Infallible};
 use confrev::{
     annotations,
     kinds::{Kinds, WorkloadKind},
-    resolve::{self, Decision, Facts, NamespaceFacts, Need, Request, Workload},
+    resolve::{self, Decision, Facts, NamespaceFacts, Need, Request, Spares, Workload},
     snapshot::{ObjectName, Rotated, SourceKind, snapshot_name},
     template::revision_of,
 };
@@ -96,6 +96,7 @@ fn decide(request: &Request<'_>, world: &World) -> Decision {
                     });
                 }
                 Need::Newest { .. } => {}
+                Need::Spares(source) => facts.set_spares(source, Spares::default()),
                 Need::Schema(source) => facts.set_verdict(source, None),
                 Need::Revisions(_) => facts.set_revisions(Vec::new()),
                 Need::Target(target) => facts.set_target_enabled(target.kind == "Deployment"),

@@ -12,7 +12,7 @@ use confrev::{
         WorkloadKey,
     },
     resolve::{Analysis, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
-    snapshot::{DIGITS, Identity, ObjectName, is_object_name, snapshot_json},
+    snapshot::{DIGITS, Identity, Made, ObjectName, is_object_name, is_spare, snapshot_json},
 };
 use serde_json::{Value, json};
 
@@ -29,6 +29,7 @@ pub fn exists(name: &ObjectName) -> bool {
     let is_hex = |end: &str| end.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_of_snapshot =
         name.name.rsplit_once('-').is_some_and(|(_, end)| DIGITS.contains(&end.len()) && is_hex(end));
+    let is_of_snapshot = is_of_snapshot || is_spare(&name.name);
     is_object_name(&name.name) && !name.name.contains("missing") && !is_of_snapshot
 }
 
@@ -104,8 +105,16 @@ impl World {
         if exists(name) || self.written().contains_key(name) {
             return Created::Exists;
         }
-        let json =
-            snapshot_json(name.kind, NAMESPACE, &name.name, identity, of, &[], &[]).expect("an object");
+        let json = snapshot_json(
+            name.kind,
+            NAMESPACE,
+            &name.name,
+            identity,
+            of,
+            &[],
+            Made::at(jiff::Timestamp::MAX),
+        )
+        .expect("an object");
         let made = Observed::read(name.kind, json.clone()).expect("a snapshot can be read");
         assert!(made.is_snapshot_of(&identity.source, &identity.digest), "{name} is not what it was made of");
         self.written().insert(name.clone(), json);

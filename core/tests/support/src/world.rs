@@ -9,10 +9,12 @@ use confrev_core::{
     annotations,
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     resolve::{
-        Decision, Facts, Health, NamespaceFacts, Need, Observed, Past, Request, RevisionsOf, Workload, decide,
+        Decision, Facts, Health, NamespaceFacts, Need, Observed, Past, Request, RevisionsOf, Spares,
+        Workload, decide,
     },
-    snapshot::{Keying, ObjectName, Rotated, SourceKind, snapshot_json},
+    snapshot::{Keying, Made, ObjectName, Rotated, SourceKind, snapshot_json},
 };
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// The namespace of all objects.
@@ -33,6 +35,8 @@ pub struct World {
     pub keying: Keying,
     /// The ConfigMaps that are never snapshotted.
     pub rotated: Rotated,
+    /// Further names for a snapshot whose usual names are all taken.
+    pub spares: Spares,
     /// Why the contents of sources fail their schemas.
     pub schema_failures: BTreeMap<ObjectName, String>,
     /// The worst health of the Rollouts that use the workload's template.
@@ -186,6 +190,9 @@ impl World {
             Need::Namespace => facts.set_namespace(self.namespace),
             Need::Target(_) => facts.set_target_enabled(self.target_enabled.unwrap_or(false)),
             Need::Newest { .. } => {}
+            Need::Spares(source) => {
+                facts.set_spares(source.clone(), self.spares.clone());
+            }
             Need::Schema(source) => {
                 facts.set_verdict(source.clone(), self.schema_failures.get(source).cloned());
             }
@@ -215,9 +222,16 @@ impl World {
         for ensure in &decision.ensure {
             let source = self.objects[&ensure.source].to_string();
             let (name, identity) = (ensure.snapshot(), ensure.identity());
-            let json =
-                snapshot_json(name.kind, NAMESPACE, &name.name, &identity, source.as_bytes(), &[], &[])
-                    .unwrap();
+            let json = snapshot_json(
+                name.kind,
+                NAMESPACE,
+                &name.name,
+                &identity,
+                source.as_bytes(),
+                &[],
+                Made::at(Timestamp::MAX),
+            )
+            .unwrap();
             let before = self.objects.insert(name.clone(), serde_json::from_slice(&json).unwrap());
             assert!(before.is_none(), "{name} existed: a snapshot never replaces another object");
         }

@@ -7,7 +7,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::{compact::CompactSet, controller::index::records::SourceRecord, snapshot::Digests, uid::Uid};
+use crate::{
+    compact::CompactSet,
+    controller::index::records::SourceRecord,
+    snapshot::{Digests, is_spare},
+    uid::Uid,
+};
 
 /// Up to this number, all snapshots of a source are checked at every change.
 pub(crate) const FEW: usize = 8;
@@ -20,6 +25,10 @@ pub(crate) type Age = (Timestamp, Arc<str>);
 pub(crate) struct ByAge {
     /// Oldest first.
     ages: CompactSet<Age>,
+    /// The names with random digits, which do not follow from a digest alone. Usually none.
+    spare: CompactSet<Arc<str>>,
+    /// The sum of their sizes.
+    bytes: u64,
     /// The ranking of the last check, if there are many.
     pub ranking: Option<Box<Ranking>>,
 }
@@ -67,13 +76,39 @@ impl ByAge {
     }
 
     /// Adds a snapshot. Returns whether it is new.
-    pub(crate) fn add(&mut self, age: Age) -> bool {
-        self.ages.insert(age)
+    pub(crate) fn add(&mut self, age: Age, bytes: u32) -> bool {
+        let name = Arc::clone(&age.1);
+        let is_new = self.ages.insert(age);
+        if is_new {
+            self.bytes += u64::from(bytes);
+            if is_spare(&name) {
+                self.spare.insert(name);
+            }
+        }
+        is_new
     }
 
-    /// Removes a snapshot.
-    pub(crate) fn remove(&mut self, age: &Age) {
-        self.ages.remove(age);
+    /// Removes a snapshot with the size that it was added with.
+    pub(crate) fn remove(&mut self, age: &Age, bytes: u32) {
+        if self.ages.remove(age) {
+            self.bytes = self.bytes.saturating_sub(u64::from(bytes));
+            self.spare.remove(&age.1);
+        }
+    }
+
+    /// The bytes of all snapshots.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The names with random digits.
+    pub(crate) fn spare(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.spare.iter()
+    }
+
+    /// The snapshots, newest first.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &Age> {
+        self.ages.iter().rev()
     }
 
     /// How many snapshots are newer.

@@ -13,7 +13,7 @@ use self::by_age::{Age, ByAge};
 use super::records::{SnapshotRecord, SourceRecord};
 use crate::{
     controller::name::Name,
-    snapshot::{DIGITS, Digest, Digests, snapshot_name},
+    snapshot::{DIGITS, Digest, Digests, is_named_after, is_spare, snapshot_name},
 };
 
 /// The known snapshots.
@@ -54,7 +54,7 @@ impl Snapshots {
     /// Adds a snapshot to those of its source. Returns whether it is new among them.
     pub(super) fn add_to_source(&mut self, source: &Name, name: &Name, record: &SnapshotRecord) -> bool {
         let by_age = self.by_source.entry(source.clone()).or_default();
-        by_age.add((record.created, Arc::clone(&name.object.name)))
+        by_age.add((record.created, Arc::clone(&name.object.name)), record.bytes)
     }
 
     /// Removes a snapshot from those of its source; `None` if the source has none.
@@ -65,7 +65,7 @@ impl Snapshots {
         record: &SnapshotRecord,
     ) -> Option<Removed> {
         let by_age = self.by_source.get_mut(source)?;
-        by_age.remove(&(record.created, Arc::clone(&name.object.name)));
+        by_age.remove(&(record.created, Arc::clone(&name.object.name)), record.bytes);
         if by_age.is_empty() {
             self.by_source.remove(source);
             return Some(Removed::Last);
@@ -83,13 +83,37 @@ impl Snapshots {
         self.by_source.get(source).map_or(0, ByAge::len)
     }
 
+    /// The bytes of all snapshots of a source.
+    pub(super) fn bytes(&self, source: &Name) -> u64 {
+        self.by_source.get(source).map_or(0, ByAge::bytes)
+    }
+
+    /// The bytes of a snapshot.
+    pub(super) fn bytes_of(&self, name: &Name) -> u64 {
+        self.records.get(name).map_or(0, |record| u64::from(record.bytes))
+    }
+
+    /// The snapshots of a source in the order of their ranks: those of its present content first, then by age.
+    pub(super) fn by_rank<'s>(
+        &'s self,
+        source: &'s Name,
+        known: Option<&SourceRecord>,
+    ) -> impl Iterator<Item = Name> + use<'s> {
+        let present = known.map(|known| self.ages_with(source, &known.present.digests)).unwrap_or_default();
+        let by_age = self.by_source.get(source).into_iter().flat_map(ByAge::newest_first);
+        let others: Vec<_> = by_age.filter(|age| !present.contains(age)).collect();
+        let present: Vec<_> = present.into_iter().map(|(_, name)| name).collect();
+        let others = others.into_iter().map(|(_, name)| Arc::clone(name));
+        present.into_iter().chain(others).map(|name| source.sibling(name))
+    }
+
     /// The names of a source's snapshots.
     pub(super) fn of(&self, source: &Name) -> impl Iterator<Item = Name> {
         let names = self.by_source.get(source).into_iter().flat_map(ByAge::names);
         names.map(|name| source.sibling(Arc::clone(name)))
     }
 
-    /// The snapshots of a source that state one of these digests. Their names contain the digest.
+    /// The snapshots of a source that state one of these digests, and are named after it.
     pub(crate) fn with<'s>(
         &'s self,
         source: &'s Name,
@@ -99,10 +123,24 @@ impl Snapshots {
             let name = move |digits| source.sibling(snapshot_name(&source.object.name, digest, digits));
             DIGITS.into_iter().map(move |digits| (name(digits), digest))
         });
-        named.filter_map(move |(name, digest)| {
+        let usual = named.filter_map(move |(name, digest)| {
             let record = self.records.get(&name)?;
             (record.digest == *digest && record.source == source.object.name).then_some((name, record))
-        })
+        });
+        let spare = self.by_source.get(source).into_iter().flat_map(ByAge::spare).filter_map(move |name| {
+            let (name, of) = (source.sibling(Arc::clone(name)), &*source.object.name);
+            let record = self.records.get(&name)?;
+            let is_its =
+                digests.contains(&record.digest) && is_named_after(&name.object.name, of, &record.digest);
+            is_its.then_some((name, record))
+        });
+        usual.chain(spare)
+    }
+
+    /// The names of the snapshots of a source with one of these digests that have random digits, the newest first.
+    pub(crate) fn spare_with(&self, source: &Name, digests: &Digests) -> Vec<String> {
+        let ages = self.ages_with(source, digests).into_iter();
+        ages.filter(|(_, name)| is_spare(name)).map(|(_, name)| name.to_string()).collect()
     }
 
     /// Whether a snapshot of the source's present content is known.
@@ -115,8 +153,7 @@ impl Snapshots {
     pub(crate) fn twins(&self, name: &Name, source: &str) -> Vec<Name> {
         let start = |name: &str| Some(name.rsplit_once('-')?.1.get(..DIGITS[0])?.to_owned());
         let Some(wanted) = start(&name.object.name) else { return Vec::new() };
-        let holds =
-            |digest: &Digest| DIGITS.iter().any(|n| snapshot_name(source, digest, *n) == *name.object.name);
+        let holds = |digest: &Digest| is_named_after(&name.object.name, source, digest);
         let is_near =
             |(of, _): &(&Name, &ByAge)| of.namespace == name.namespace && of.object.kind == name.object.kind;
         let near = self.by_source.range(name.sibling("")..).take_while(is_near);
@@ -160,9 +197,29 @@ impl Snapshots {
 mod tests {
     use super::*;
     use crate::{
-        controller::index::fixture::{digest, index, snapshot, snapshot_record, source},
-        snapshot::{ObjectName, SourceKind},
+        controller::index::{
+            Index,
+            fixture::{digest, index, snapshot, snapshot_record, source, source_record},
+        },
+        snapshot::{ObjectName, SourceKind, spare_name},
     };
+
+    /// Objects of others had all usual names. The digits of its name follow from nothing but the name itself.
+    #[test]
+    fn finds_random_names_by_their_content() {
+        let name =
+            |of: u8, digits: &str| source("a").sibling(spare_name("a", &digest(of), &digits.repeat(20)));
+        let mut index = index(&[]);
+        for (name, content) in [(name(2, "a"), 2), (name(2, "b"), 2), (name(3, "c"), 2), (name(3, "d"), 3)] {
+            index.apply_snapshot(&name, Some(snapshot_record("a", content)), &mut Vec::new());
+        }
+        let found = |index: &Index| index.snapshots().spare_with(&source("a"), &digest(2).into());
+        let [first, second] = ["a", "b"].map(|digits| name(2, digits).object.name.to_string());
+        assert_eq!(found(&index), [second, first.clone()], "one of them is named after another content");
+        assert!(index.snapshots().has_content_of(&source("a"), &source_record("a", 2)));
+        index.apply_snapshot(&name(2, "b"), None, &mut Vec::new());
+        assert_eq!(found(&index), [first]);
+    }
 
     /// Names begin with the digest in all sources.
     #[test]
