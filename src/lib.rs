@@ -1,5 +1,6 @@
 //! confrev: revisioned config for Kubernetes.
 pub mod admission;
+pub mod budget;
 pub mod cli;
 pub mod cluster;
 pub mod controller;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{json_values::count_values, limits::ReviewLimits};
 use crate::{
-    server::{Client, FairSemaphore, Permit},
+    server::{Client, FairSemaphore, Permit, Pool, PoolPermit},
     telemetry::{Metrics, metrics::Limit},
 };
 
@@ -22,7 +22,7 @@ const BODY_OVERHEAD: usize = 16 * KIB;
 /// Grants memory for bodies while they arrive.
 #[derive(Clone, Debug)]
 pub(super) struct BodyBudget {
-    memory: FairSemaphore,
+    memory: Pool,
     /// For one body beyond `memory`.
     beyond: FairSemaphore,
     max_body: usize,
@@ -40,12 +40,16 @@ pub(super) struct ReceivedBody {
 #[derive(Debug)]
 pub(super) struct ReviewMemory {
     /// The memory of the body.
-    pub(super) body: Permit,
+    pub(super) body: PoolPermit,
     _beyond: Option<Permit>,
+    /// The bytes of the body.
+    pub(super) bytes: usize,
     /// The JSON values in the body.
     pub(super) values: usize,
     /// The memory of what the body is parsed into, once it is granted.
-    pub(super) parsed: Option<Permit>,
+    pub(super) parsed: Option<PoolPermit>,
+    /// The memory of a large answer.
+    pub(super) answer: Option<PoolPermit>,
 }
 
 /// KiB of memory for all bodies: always enough for one.
@@ -53,9 +57,16 @@ pub(super) fn body_memory(limits: &ReviewLimits) -> usize {
     limits.bodies.max(limits.body + BODY_OVERHEAD).div_ceil(KIB)
 }
 
+/// KiB of memory for all reviews, with their bodies, what those are parsed into, the answers, and the objects that are read:
+/// always enough for one body.
+pub(super) fn review_memory(limits: &ReviewLimits) -> FairSemaphore {
+    FairSemaphore::new(limits.memory.max(limits.body + BODY_OVERHEAD).div_ceil(KIB))
+}
+
 impl BodyBudget {
-    pub(super) fn new(limits: &ReviewLimits, metrics: Metrics) -> Self {
-        let [memory, beyond] = [body_memory(limits), 1].map(FairSemaphore::new);
+    /// `of_all`: the memory for all reviews.
+    pub(super) fn new(limits: &ReviewLimits, of_all: &FairSemaphore, metrics: Metrics) -> Self {
+        let (memory, beyond) = (Pool::new(body_memory(limits), of_all), FairSemaphore::new(1));
         Self { memory, beyond, max_body: limits.body, metrics }
     }
 
@@ -104,14 +115,21 @@ impl BodyBudget {
             }
             bytes.extend_from_slice(&data);
         }
-        let memory =
-            ReviewMemory { body: permit, _beyond: beyond, values: count_values(&bytes), parsed: None };
+        let memory = ReviewMemory {
+            body: permit,
+            _beyond: beyond,
+            bytes: bytes.len(),
+            values: count_values(&bytes),
+            parsed: None,
+            answer: None,
+        };
         Ok(ReceivedBody { bytes, memory })
     }
 
     /// Waits for that many KiB of memory.
-    async fn acquire(&self, client: &Client, amount: usize, by: Instant) -> Result<Permit, Response> {
-        acquire(&self.memory, client, amount, by, (Limit::Bodies, &self.metrics)).await
+    async fn acquire(&self, client: &Client, amount: usize, by: Instant) -> Result<PoolPermit, Response> {
+        let permit = self.memory.acquire(client, amount, by).await;
+        permit.ok_or_else(|| too_many((Limit::Bodies, &self.metrics)))
     }
 
     /// Refuses a body of which `read` bytes were read. Up to twice the limit is read to the end and discarded: a client
@@ -135,20 +153,11 @@ impl BodyBudget {
     }
 }
 
-/// Waits for units until `by`. The error is the answer that names the limit.
-pub(super) async fn acquire(
-    semaphore: &FairSemaphore,
-    client: &Client,
-    amount: usize,
-    by: Instant,
-    (limit, metrics): (Limit, &Metrics),
-) -> Result<Permit, Response> {
-    if let Some(permit) = semaphore.acquire(client, amount, by).await {
-        return Ok(permit);
-    }
+/// The answer if units were not granted in time. It names the limit.
+pub(super) fn too_many((limit, metrics): (Limit, &Metrics)) -> Response {
     metrics.limit_reached(limit, 1);
     let message = format!("too many reviews at once (--{}): try again\n", limit.text());
-    Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response())
+    (StatusCode::SERVICE_UNAVAILABLE, message).into_response()
 }
 
 #[cfg(test)]
@@ -188,7 +197,7 @@ mod tests {
     async fn reviews_beyond_body_memory_wait_or_fail() {
         let metrics = Metrics::new();
         let limits = ReviewLimits { body: 1 << 20, bodies: 3 << 20, ..ReviewLimits::default() };
-        let budget = BodyBudget::new(&limits, metrics.clone());
+        let budget = BodyBudget::new(&limits, &review_memory(&limits), metrics.clone());
         let body = |length| Body::from(vec![b'x'; length]);
         // The third body exceeds the memory.
         let large = async || receive(&budget, body(1 << 20)).await.unwrap();
@@ -239,8 +248,8 @@ mod tests {
     /// An oversized body is read to its end, so that the client gets the answer, but to at most twice the limit.
     #[tokio::test]
     async fn oversized_bodies_are_read_up_to_a_limit() {
-        let budget =
-            BodyBudget::new(&ReviewLimits { body: 64 * KIB, ..ReviewLimits::default() }, Metrics::new());
+        let limits = ReviewLimits { body: 64 * KIB, ..ReviewLimits::default() };
+        let budget = BodyBudget::new(&limits, &review_memory(&limits), Metrics::new());
         for stated in [true, false] {
             for (kib, rest) in [(65, 0), (96, 0), (128, 0), (1000, 1000 - 129)] {
                 let left = Arc::new(AtomicUsize::new(kib));
@@ -255,7 +264,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_bodies_hold_only_their_received_bytes() {
         let limits = ReviewLimits { body: 1 << 20, bodies: 2 << 20, decisions: 1, ..ReviewLimits::default() };
-        let budget = BodyBudget::new(&limits, Metrics::new());
+        let budget = BodyBudget::new(&limits, &review_memory(&limits), Metrics::new());
         let slow: Vec<_> = (0..100)
             .map(|_| {
                 let budget = budget.clone();
@@ -273,7 +282,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn simultaneous_bodies_do_not_deadlock() {
         let limits = ReviewLimits { body: 2 << 20, bodies: 8 << 20, ..ReviewLimits::default() };
-        let budget = BodyBudget::new(&limits, Metrics::new());
+        let budget = BodyBudget::new(&limits, &review_memory(&limits), Metrics::new());
         let each = || {
             let halves = stream::iter([(1 << 20) - BODY_OVERHEAD / 2, 1 << 20]).then(async |half| {
                 tokio::task::yield_now().await;

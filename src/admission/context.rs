@@ -4,7 +4,13 @@ use std::{ops::Deref, sync::Arc};
 
 use tokio::time::Instant;
 
-use super::{authors::Authors, bodies::BodyBudget, limits::ReviewLimits, reads::ReadBudget, turns::Turns};
+use super::{
+    authors::Authors,
+    bodies::{BodyBudget, review_memory},
+    limits::ReviewLimits,
+    reads::ReadBudget,
+    turns::Turns,
+};
 use crate::{controller::Shared, kinds::Kinds, schema::Schemas, server::Client, telemetry::Metrics};
 
 /// The dependencies of the handlers.
@@ -40,9 +46,10 @@ pub(super) struct HandlerState<A> {
 
 impl<A> HandlerState<A> {
     pub(super) fn new(context: Context<A>) -> Self {
-        let bodies = BodyBudget::new(&context.limits, context.metrics.clone());
-        let turns = Turns::new(&context.limits, context.metrics.clone());
-        let reads = ReadBudget::new(&context.limits);
+        let of_all = review_memory(&context.limits);
+        let bodies = BodyBudget::new(&context.limits, &of_all, context.metrics.clone());
+        let turns = Turns::new(&context.limits, &of_all, context.metrics.clone());
+        let reads = ReadBudget::within(&context.limits, &of_all);
         Self { context, bodies, turns, reads }
     }
 }

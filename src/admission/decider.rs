@@ -9,7 +9,9 @@ use futures::{
     stream,
 };
 
-use super::{limits::ReviewLimits, reads::ReadShare};
+use tokio::sync::Semaphore;
+
+use super::{bodies::KIB, limits::ReviewLimits, reads::ReadShare};
 use crate::{
     cluster::{
         Api, ApiError, Created, Owner, Usage, ensure_snapshot,
@@ -31,6 +33,9 @@ const MAX_SPARES: usize = 2;
 
 /// Reads in progress at once for one decision.
 const MAX_CONCURRENT_READS: usize = 32;
+
+/// The bytes of contents that are written as snapshots at once for one decision, in KiB: each is a copy of what was read.
+const MAX_CONCURRENT_COPIES: usize = 8 << 10;
 
 /// Why a decision ends before its last pass.
 enum Interrupted {
@@ -297,8 +302,11 @@ impl<A: Api> Decider<'_, A> {
         facts: &Facts,
     ) -> Result<Vec<ObjectName>, ApiError> {
         let api = &self.api.metered(self.share.meter());
+        let room = &Semaphore::new(MAX_CONCURRENT_COPIES);
         let ensures = decision.ensure.iter().map(|ensure| async move {
             let Some(Some(content)) = facts.object(&ensure.source) else { return Ok(None) };
+            let size = content.json().len().div_ceil(KIB).min(MAX_CONCURRENT_COPIES);
+            let _room = room.acquire_many(u32::try_from(size).unwrap_or(u32::MAX)).await;
             let created = ensure_snapshot(api, namespace, ensure, content.json()).await?;
             Ok::<_, ApiError>((created == Created::Exists).then(|| ensure.snapshot()))
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::Uri;
 use tokio::time::Instant;
 
-use crate::resolve::parse_duration;
+use crate::{budget, resolve::parse_duration};
 
 /// How long a review may take where the API server states no timeout. It ends before the timeout of the webhook
 /// configurations (`timeoutSeconds: 5`), so that the answer can say why.
@@ -24,6 +24,9 @@ pub struct ReviewLimits {
     /// do not wait for each other. Further reviews wait. As much again is for what the bodies are parsed into, of which one
     /// review may take half.
     pub bodies: usize,
+    /// Bytes of all reviews at once: their bodies, what bodies are parsed into, answers, and the objects that are read. The parts
+    /// have limits of their own, which add up to more: no review needs all of them.
+    pub memory: usize,
     /// Reviews that are decided on at once. Further reviews wait.
     pub decisions: usize,
     /// Calls to the API server at once for all reviews. Further calls wait.
@@ -42,8 +45,9 @@ pub struct ReviewLimits {
 impl Default for ReviewLimits {
     fn default() -> Self {
         Self {
-            body: 7 << 20,
+            body: budget::BODY << 20,
             bodies: 64 << 20,
+            memory: budget::REVIEWS << 20,
             decisions: 200,
             calls: 64,
             reads: 2000,

@@ -5,16 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{bodies::KIB, limits::ReviewLimits};
+use super::{
+    bodies::{KIB, review_memory},
+    limits::ReviewLimits,
+};
 use crate::{
     cluster::{Call, Meter},
-    server::{Client, FairSemaphore, Permit},
+    server::{Client, FairSemaphore, Pool, PoolPermit},
 };
 
 /// The bytes that all decisions have read, and their calls to the API server.
 #[derive(Clone, Debug)]
 pub struct ReadBudget {
-    bytes: FairSemaphore,
+    bytes: Pool,
     calls: FairSemaphore,
 }
 
@@ -26,7 +29,7 @@ pub struct ReadShare(Arc<ReadAccount>);
 #[derive(Debug)]
 struct ReadAccount {
     calls: FairSemaphore,
-    bytes: FairSemaphore,
+    bytes: Pool,
     client: Client,
     /// When the decision ends at the latest.
     by: Instant,
@@ -40,7 +43,7 @@ struct ReadAmounts {
     kept: usize,
     /// The bytes of answers that are being read.
     arriving: usize,
-    permit: Option<Permit>,
+    permit: Option<PoolPermit>,
 }
 
 /// Counts calls, and not their answers.
@@ -56,8 +59,13 @@ impl Default for ReadBudget {
 impl ReadBudget {
     /// Creates the shared counts, with nothing read yet.
     pub fn new(limits: &ReviewLimits) -> Self {
+        Self::within(limits, &review_memory(limits))
+    }
+
+    /// The same, as a part of the memory for all reviews.
+    pub(super) fn within(limits: &ReviewLimits, of_all: &FairSemaphore) -> Self {
         Self {
-            bytes: FairSemaphore::new(limits.read_bytes.div_ceil(KIB)),
+            bytes: Pool::new(limits.read_bytes.div_ceil(KIB), of_all),
             calls: FairSemaphore::new(limits.calls),
         }
     }
@@ -102,7 +110,7 @@ impl ReadAccount {
         let (kept, arriving) = (amounts.kept, amounts.arriving);
         change(&mut amounts);
         let wanted = (amounts.kept + amounts.arriving).div_ceil(KIB);
-        let before = amounts.permit.as_ref().map_or(0, Permit::amount);
+        let before = amounts.permit.as_ref().map_or(0, PoolPermit::amount);
         if wanted <= before {
             amounts.permit.iter_mut().for_each(|permit| permit.shrink(wanted));
             return true;

@@ -246,6 +246,11 @@ impl Answer {
         self
     }
 
+    /// The operations of its patch.
+    pub fn operations(&self) -> usize {
+        self.patch.0.len()
+    }
+
     /// The outcome in metrics.
     pub fn outcome(&self) -> metrics::ReviewOutcome {
         match &self.refusal {

@@ -114,7 +114,15 @@ async fn answer_review<A: Api>(
                         (StatusCode::SERVICE_UNAVAILABLE, message).into_response()
                     })
                 };
-                match decided.await {
+                let answer = match decided.await {
+                    Ok(answer) => {
+                        let operations = answer.operations();
+                        let room = state.turns.answer(&mut memory, &call.client, operations, call.deadline);
+                        room.await.map(|()| answer)
+                    }
+                    Err(refusal) => Err(refusal),
+                };
+                match answer {
                     Err(refusal) => (metrics::ReviewOutcome::Failed, Err(refusal)),
                     Ok(answer) => (answer.outcome(), Ok(answer.to_json(review.uid()))),
                 }

@@ -20,7 +20,7 @@ use crate::{
         Analysis, Observed, invalid_schema_for, invalid_set, invalid_window, parse_keep, parse_max_in_flight,
         run_arguments, run_of_template,
     },
-    snapshot::{Digest, ObjectName, SourceKind},
+    snapshot::{Digest, MAX_CONTENT, ObjectName, SourceKind, content_size},
     telemetry::metrics::Limit,
 };
 
@@ -60,6 +60,9 @@ pub(super) async fn mutate<A: Api>(
     if !used && FIND_PREFIX.find(object.as_bytes()).is_none() {
         return Answer::allowed();
     }
+    if let Some(refusal) = too_large(kind, review, &source) {
+        return Answer::denied(refusal);
+    }
     // The API server itself refuses an object that cannot be read, and says why.
     let Ok(observed) = Observed::read(kind, object.as_bytes()) else {
         return Answer::allowed();
@@ -90,6 +93,18 @@ pub(super) async fn mutate<A: Api>(
     let mut warnings = warnings(context, &source, &observed, review, used);
     warnings.extend(unchecked);
     Answer::allowed().with_warnings(warnings)
+}
+
+/// Why the review is refused before its objects are parsed: the API server stores no such content, so it cannot have sent it for an
+/// object that will exist.
+fn too_large(kind: SourceKind, review: &Review<'_>, source: &Name) -> Option<String> {
+    let objects = review.object().into_iter().chain(review.old_object());
+    let sizes = objects.filter_map(|object| content_size(kind, object.as_bytes()).ok());
+    let size = sizes.max().filter(|size| *size > MAX_CONTENT)?;
+    Some(format!(
+        "{}: the content has {size} bytes, and the API server stores {MAX_CONTENT} at most: the review is refused",
+        source.object
+    ))
 }
 
 /// Why no workload would move to a change of the source: settings that cannot be followed.
@@ -157,6 +172,7 @@ async fn schema_failure<A: Api>(
     let share = context.reads.share(call.client.clone(), call.deadline);
     let api = context.api.metered(share.meter());
     let check = context.schemas.failure(&api, share.whose(), &source.namespace, observed);
+    // The check itself ends before the deadline, and says why: only a read of the schema may last that long.
     in_time(call, check).await.map_err(|reason| {
         tracing::warn!(%source, reason, "schema could not be read");
         format!(

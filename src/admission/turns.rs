@@ -7,32 +7,39 @@ use axum::{
 use tokio::time::Instant;
 
 use super::{
-    bodies::{KIB, ReviewMemory, acquire, body_memory},
+    bodies::{KIB, ReviewMemory, body_memory, too_many},
     limits::ReviewLimits,
 };
 use crate::{
-    server::{Client, FairSemaphore, Permit},
+    server::{Client, FairSemaphore, Permit, Pool},
     telemetry::{Metrics, metrics::Limit},
 };
 
 /// The memory that a JSON value takes once it is parsed: a container, a volume, a map's entry. Measured over the structures that
 /// reviews are parsed into, whose largest take 184 bytes for the two values of `{},` in a list.
 const BYTES_PER_VALUE: usize = 96;
+/// The copies of a body that exist while it is decided on: the text of a source, and strings that have escapes.
+const COPIES: usize = 2;
+/// The memory that an operation of a patch takes: the operation, its text, and the text in base64.
+const BYTES_PER_OPERATION: usize = 768;
+/// The operations whose memory is part of that of any review.
+const FEW_OPERATIONS: usize = 16;
 
 /// Grants turns to decide.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     /// Memory for what bodies are parsed into.
-    parsed: FairSemaphore,
+    parsed: Pool,
     /// Concurrent decisions.
     decisions: FairSemaphore,
     metrics: Metrics,
 }
 
 impl Turns {
-    pub(super) fn new(limits: &ReviewLimits, metrics: Metrics) -> Self {
-        let [parsed, decisions] = [body_memory(limits), limits.decisions].map(FairSemaphore::new);
-        Self { parsed, decisions, metrics }
+    /// `of_all`: the memory for all reviews.
+    pub(super) fn new(limits: &ReviewLimits, of_all: &FairSemaphore, metrics: Metrics) -> Self {
+        let parsed = Pool::new(body_memory(limits), of_all);
+        Self { parsed, decisions: FairSemaphore::new(limits.decisions), metrics }
     }
 
     /// Counts the memory for the namespace, which is now known, and waits for the memory that the body takes once it is
@@ -50,18 +57,36 @@ impl Turns {
             let message = "too many bytes of reviews of this namespace at once (--max-bodies): try again\n";
             return Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response());
         }
-        let values = memory.values;
-        let amount = (values * BYTES_PER_VALUE).div_ceil(KIB);
-        if amount > self.parsed.units() / 2 {
+        let (values, copies) = (memory.values, COPIES * memory.bytes);
+        let amount = (values * BYTES_PER_VALUE + copies).div_ceil(KIB);
+        let most = self.parsed.most_of_one();
+        if amount > most {
             self.metrics.limit_reached(Limit::Bodies, 1);
-            let max = self.parsed.units() / 2 * KIB / BYTES_PER_VALUE;
+            let max = (most * KIB).saturating_sub(copies) / BYTES_PER_VALUE;
             let message =
                 format!("the review holds {values} JSON values, and may hold {max} (--max-bodies)\n");
             return Err((StatusCode::PAYLOAD_TOO_LARGE, message).into_response());
         }
-        memory.parsed =
-            Some(acquire(&self.parsed, client, amount, by, (Limit::Bodies, &self.metrics)).await?);
-        acquire(&self.decisions, client, 1, by, (Limit::Decisions, &self.metrics)).await
+        let parsed = self.parsed.acquire(client, amount, by).await;
+        memory.parsed = Some(parsed.ok_or_else(|| too_many((Limit::Bodies, &self.metrics)))?);
+        let turn = self.decisions.acquire(client, 1, by).await;
+        turn.ok_or_else(|| too_many((Limit::Decisions, &self.metrics)))
+    }
+
+    /// Waits for the memory of an answer with that many operations.
+    pub(super) async fn answer(
+        &self,
+        memory: &mut ReviewMemory,
+        client: &Client,
+        operations: usize,
+        by: Instant,
+    ) -> Result<(), Response> {
+        if operations > FEW_OPERATIONS {
+            let amount = (operations * BYTES_PER_OPERATION).div_ceil(KIB);
+            let permit = self.parsed.acquire(client, amount, by).await;
+            memory.answer = Some(permit.ok_or_else(|| too_many((Limit::Bodies, &self.metrics)))?);
+        }
+        Ok(())
     }
 }
 
@@ -71,7 +96,7 @@ mod tests {
 
     use super::{
         super::{
-            bodies::{BodyBudget, ReceivedBody},
+            bodies::{BodyBudget, ReceivedBody, review_memory},
             limits::DECISION_LIMIT,
         },
         *,
@@ -85,8 +110,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn reviews_beyond_max_decisions_wait() {
         let limits = ReviewLimits { decisions: 1, ..ReviewLimits::default() };
-        let turns = Turns::new(&limits, Metrics::new());
-        let budget = BodyBudget::new(&limits, Metrics::new());
+        let of_all = review_memory(&limits);
+        let turns = Turns::new(&limits, &of_all, Metrics::new());
+        let budget = BodyBudget::new(&limits, &of_all, Metrics::new());
         let turn = async |namespace: &str| {
             let mut held = receive(&budget, Body::from("{}")).await.unwrap().memory;
             let client = Client::default().of_namespace(namespace);
@@ -101,9 +127,10 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_of_one_namespace_leave_room() {
-        let limits = ReviewLimits { body: 1 << 20, bodies: 16 << 20, ..ReviewLimits::default() };
-        let turns = Turns::new(&limits, Metrics::new());
-        let budget = BodyBudget::new(&limits, Metrics::new());
+        let limits = ReviewLimits { body: 1 << 20, bodies: 48 << 20, ..ReviewLimits::default() };
+        let of_all = review_memory(&limits);
+        let turns = Turns::new(&limits, &of_all, Metrics::new());
+        let budget = BodyBudget::new(&limits, &of_all, Metrics::new());
         let (mut held, mut refused) = (Vec::new(), 0);
         let by = Instant::now() + DECISION_LIMIT;
         for _ in 0..20 {
@@ -116,9 +143,33 @@ mod tests {
                 }
             }
         }
-        assert!(held.len() >= 8 && refused > 0, "{} and {refused}", held.len());
+        assert!(held.len() >= 6 && refused > 0, "{} and {refused}", held.len());
         let mut other = receive(&budget, Body::from(vec![b'x'; 1 << 20])).await.unwrap().memory;
         let turn = turns.begin(&mut other, &Client::default().of_namespace("two"), by).await;
         assert!(turn.is_ok(), "another namespace is served");
+    }
+
+    /// Bodies, what they are parsed into and answers have one total: none of them has room for two, but all together have not.
+    #[tokio::test(start_paused = true)]
+    async fn all_memory_of_reviews_has_one_total() {
+        let limits = ReviewLimits { body: 4 << 20, memory: 28 << 20, ..ReviewLimits::default() };
+        let of_all = review_memory(&limits);
+        let turns = Turns::new(&limits, &of_all, Metrics::new());
+        let budget = BodyBudget::new(&limits, &of_all, Metrics::new());
+        let by = Instant::now() + DECISION_LIMIT;
+        let body = || Body::from(vec![b'x'; 4 << 20]);
+        let mut first = receive(&budget, body()).await.unwrap().memory;
+        let client = Client::default();
+        let turn = turns.begin(&mut first, &client, by).await.unwrap();
+        // 4 MiB, and twice as much for its copies: the same does not fit again.
+        let mut second = receive(&budget, body()).await.unwrap().memory;
+        let refused = turns.begin(&mut second, &client, by).await.map(drop).unwrap_err();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let by = Instant::now() + DECISION_LIMIT;
+        let refused = turns.answer(&mut first, &client, 20_000, by).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        drop((first, turn));
+        let by = Instant::now() + DECISION_LIMIT;
+        assert!(turns.begin(&mut second, &client, by).await.is_ok(), "the memory is free again");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, builder::RangedU64ValueParser};
 
 use super::duration::positive_duration;
-use crate::{admission::ReviewLimits, server::ServerLimits};
+use crate::{admission::ReviewLimits, budget, server::ServerLimits};
 
 /// One MiB.
 const MIB: usize = 1 << 20;
@@ -23,6 +23,15 @@ pub(super) struct LimitOptions {
     #[arg(long, env = "CONFREV_MAX_BODIES", default_value_t = ReviewLimits::default().bodies / MIB,
           value_name = "MIB", value_parser = count_up_to(65536))]
     max_bodies: usize,
+    /// MiB of all requests at once: bodies, what they are parsed into, answers, and objects that are read; further requests wait, as
+    /// for --max-bodies.
+    #[arg(long, env = "CONFREV_MAX_REVIEW_MEMORY", default_value_t = ReviewLimits::default().memory / MIB,
+          value_name = "MIB", value_parser = count_up_to(65536))]
+    max_review_memory: usize,
+    /// Concurrent checks of schemas; further checks wait. Each may use 27 MiB.
+    #[arg(long, env = "CONFREV_MAX_CHECKS", default_value_t = budget::CHECKS,
+          value_name = "COUNT", value_parser = count_up_to(1000))]
+    max_checks: usize,
     /// Concurrent decisions; further requests wait, and are answered with 503 at their deadline.
     #[arg(long, env = "CONFREV_MAX_DECISIONS", default_value_t = ReviewLimits::default().decisions,
           value_name = "COUNT", value_parser = count_up_to(1_000_000))]
@@ -90,6 +99,7 @@ impl LimitOptions {
         ReviewLimits {
             body: self.max_body * MIB,
             bodies: self.max_bodies * MIB,
+            memory: self.max_review_memory * MIB,
             decisions: self.max_decisions,
             calls: self.max_calls,
             reads: self.max_reads,
@@ -102,6 +112,11 @@ impl LimitOptions {
     /// The most bytes of a source's unused snapshots.
     pub(super) fn snapshot_bytes(&self) -> u64 {
         (self.max_snapshot_bytes as u64) << 20
+    }
+
+    /// The checks of schemas at once.
+    pub(super) fn checks(&self) -> usize {
+        self.max_checks
     }
 
     /// The limits of connections.
@@ -151,6 +166,7 @@ mod tests {
     fn limits_have_the_defaults_of_each_part() {
         let limits = parse(&[]).unwrap();
         assert_eq!(limits.of_reviews(), ReviewLimits::default());
+        assert_eq!(limits.checks(), budget::CHECKS);
         assert_eq!(format!("{:?}", limits.of_connections()), format!("{:?}", ServerLimits::default()));
     }
 
@@ -160,6 +176,8 @@ mod tests {
         let counts = [
             "body",
             "bodies",
+            "review-memory",
+            "checks",
             "decisions",
             "calls",
             "reads",

@@ -281,7 +281,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let counted = metrics.clone();
     let users = options.record_users.then(admission::Authors::default);
     let recorder = users.clone().map(|users| tokio::spawn(users.run(api.clone(), shared.clone())));
-    let (secrets, schemas) = (options.secrets, Schemas::default());
+    let (secrets, schemas) = (options.secrets, Schemas::default().at_once(options.limits.checks()));
     let context = admission::Context { api, kinds, secrets, limits, shared, metrics, schemas, users };
     // While the endpoints follow, so that no connection is in use when the server closes it.
     let router = server::ask_to_leave(admission::router(context), stopping.clone());

@@ -15,7 +15,7 @@ use super::{
     digest_keys::DigestKeys,
     error::ApiError,
     event::Event,
-    meter::{Meter, MeteredBytes, ResponseBody},
+    meter::{LARGE, Meter, MeteredBytes, ResponseBody},
     objects::{
         Candidate, Created, LiveWorkload, MAX_NAMES, Owner, Precondition, Usage, Version, WorkloadKey,
     },
@@ -72,6 +72,8 @@ impl Accept {
 enum Keep {
     /// A body of at most that many bytes; a longer body is [`ApiError::TooLarge`].
     UpTo(usize),
+    /// The body of a ConfigMap or Secret. A large one waits for its turn.
+    Content,
     /// Nothing, unless the answer is an error. The answer to a write repeats the whole object.
     Errors,
 }
@@ -181,7 +183,11 @@ impl KubeApi {
         accept: Accept,
         max: usize,
     ) -> Result<ResponseBody, ApiError> {
-        let get = |path| self.send("get", Method::GET, path, ("", Vec::new()), (accept, Keep::UpTo(max)));
+        self.get_kept(path, accept, Keep::UpTo(max)).await
+    }
+
+    async fn get_kept(&self, path: String, accept: Accept, keep: Keep) -> Result<ResponseBody, ApiError> {
+        let get = |path| self.send("get", Method::GET, path, ("", Vec::new()), (accept, keep));
         match get(path.clone()).await {
             Err(ApiError::Unreachable { .. }) => get(path).await,
             answer => answer,
@@ -244,6 +250,12 @@ impl KubeApi {
         (accept, keep): (Accept, Keep),
     ) -> Result<ResponseBody, ApiError> {
         let what = format!("{verb} {}", path.split('?').next().unwrap_or_default());
+        // The body of a write is a copy of what was read.
+        let mut sent = MeteredBytes::new(self.meter.as_ref());
+        if !sent.grow(body.len()) {
+            self.metrics.limit_reached(Limit::ReadBytes, 1);
+            return Err(ApiError::too_many_bytes(what));
+        }
         let _call = match &self.meter {
             None => None,
             Some(meter) => {
@@ -271,9 +283,10 @@ impl KubeApi {
             let max = match keep {
                 Keep::UpTo(max) => Some(max),
                 Keep::Errors if status.is_success() => None,
-                Keep::Errors => Some(usize::MAX),
+                Keep::Errors | Keep::Content => Some(usize::MAX),
             };
-            let body = read_up_to(response.into_body(), max, MeteredBytes::new(self.meter.as_ref())).await?;
+            let metered = MeteredBytes::new(self.meter.as_ref());
+            let body = read_up_to(response.into_body(), max, matches!(keep, Keep::Content), metered).await?;
             Ok::<_, kube::Error>((status, body))
         });
         let answer = answer.instrument(span.clone()).await;
@@ -311,10 +324,12 @@ impl KubeApi {
     }
 }
 
-/// Reads a body of at most that many bytes, and counts its memory as it arrives. Without `max`, the body is discarded.
+/// Reads a body of at most that many bytes, and counts its memory as it arrives. Without `max`, the body is discarded. A content
+/// waits for its turn once it is large.
 async fn read_up_to(
     mut body: Body,
     max: Option<usize>,
+    is_content: bool,
     mut metered: MeteredBytes,
 ) -> Result<Result<ResponseBody, Excess>, kube::Error> {
     let mut bytes = Vec::new();
@@ -325,6 +340,9 @@ async fn read_up_to(
             return Ok(Err(Excess::Length));
         }
         let room = bytes.capacity();
+        if is_content && length > LARGE {
+            metered.large_content().await;
+        }
         if length > room {
             // Doubles, as the vector does.
             let more = length.max(2 * room) - room;
@@ -377,11 +395,16 @@ impl Api for KubeApi {
         }
         let path = source_path(object, namespace)?;
         let read = async {
-            match self.get(path.clone()).await {
+            match self.get_kept(path.clone(), Accept::Json, Keep::Content).await {
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
                 Ok(answer) => {
-                    let (bytes, _metered) = answer.into_parts();
+                    let (bytes, mut metered) = answer.into_parts();
+                    // The text is copied while it is parsed.
+                    if !metered.grow(bytes.len()) {
+                        self.metrics.limit_reached(Limit::ReadBytes, 1);
+                        return Err(ApiError::too_many_bytes(format!("get {path}")));
+                    }
                     self.observed(namespace, object, bytes, &path).map(Some)
                 }
             }

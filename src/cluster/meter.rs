@@ -8,6 +8,9 @@ use futures::future::BoxFuture;
 /// A place among the concurrent calls, until it is dropped.
 pub type Call = Box<dyn Any + Send>;
 
+/// The bytes from which a content is large.
+pub(super) const LARGE: usize = 128 << 10;
+
 /// Grants places and memory to calls. The size of an answer is unknown before it has arrived: the API server escapes characters,
 /// so an object of 1 MiB may be 6 MiB of JSON.
 pub trait Meter: fmt::Debug + Send + Sync {
@@ -17,6 +20,10 @@ pub trait Meter: fmt::Debug + Send + Sync {
     fn take(&self, bytes: usize) -> bool;
     /// Returns that many bytes.
     fn give_back(&self, bytes: usize);
+    /// Waits until the caller may have a large content in memory: that of a ConfigMap or Secret of more than [`LARGE`] bytes.
+    fn large_content(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// The memory of one answer, returned when dropped.
@@ -39,6 +46,15 @@ impl MeteredBytes {
         }
         self.bytes += bytes;
         true
+    }
+}
+
+impl MeteredBytes {
+    /// Waits until the caller may have a large content in memory.
+    pub(super) async fn large_content(&self) {
+        if let Some(meter) = &self.meter {
+            meter.large_content().await;
+        }
     }
 }
 

@@ -20,10 +20,12 @@ const LONGER: SignedDuration = SignedDuration::from_mins(1);
 const RECORD: usize = 4 << 10;
 /// How many contents of sources wait for their snapshots at once.
 const MAX_FRESH: usize = 16;
+/// The limit in bytes on those contents.
+const MAX_FRESH_BYTES: usize = 8 << 20;
 /// The limit in bytes on contents that reviews of workloads lead to.
-const MAX_ADMITTED: usize = 16 << 20;
+const MAX_ADMITTED: usize = 8 << 20;
 /// The limit in bytes on contents of deleted objects.
-const MAX_DELETED: usize = 16 << 20;
+const MAX_DELETED: usize = 8 << 20;
 
 /// All contents that the controller keeps.
 #[derive(Debug)]
@@ -188,10 +190,10 @@ pub(super) struct Fresh(HashMap<Name, Arc<Observed>>);
 impl Fresh {
     /// Keeps a content until it is taken. If too many are waiting, it is dropped and the source is read again.
     pub(super) fn put(&mut self, source: &Name, content: Arc<Observed>) {
-        if self.0.len() < MAX_FRESH || self.0.contains_key(source) {
+        self.0.remove(source);
+        let bytes = size(&content) + self.0.values().map(|other| size(other)).sum::<usize>();
+        if self.0.len() < MAX_FRESH && bytes <= MAX_FRESH_BYTES {
             self.0.insert(source.clone(), content);
-        } else {
-            self.0.remove(source);
         }
     }
 
@@ -278,6 +280,9 @@ mod tests {
             "the newest counts"
         );
         assert_eq!(names.iter().filter(|name| fresh.take(name).is_some()).count(), MAX_FRESH - 1);
+        let large = content(MAX_FRESH_BYTES / 3);
+        names.iter().for_each(|name| fresh.put(name, Arc::clone(&large)));
+        assert_eq!(names.iter().filter(|name| fresh.take(name).is_some()).count(), 2, "large ones are fewer");
     }
 
     #[test]

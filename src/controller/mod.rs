@@ -10,6 +10,7 @@
 mod action;
 mod apply;
 mod config;
+mod contents;
 mod index;
 mod leader;
 mod memory;

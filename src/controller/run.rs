@@ -7,8 +7,8 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::Instrument as _;
 
 use super::{
-    action::Outcome, apply::execute::execute, leader::Leadership, queue::Task, reconcile::Next,
-    reconcile::state::State, shared::Shared,
+    action::Outcome, apply::execute::execute, contents::LargeContents, leader::Leadership, queue::Task,
+    reconcile::Next, reconcile::state::State, shared::Shared,
 };
 use crate::{
     cluster::{Api, ApiError},
@@ -39,6 +39,7 @@ pub async fn run<A: Api>(
         _ = stop.wait_for(|stop| *stop) => return,
     }
     let mut under_way: JoinSet<(Task, Result<Outcome, ApiError>)> = JoinSet::new();
+    let contents = LargeContents::default();
     let mut led = false;
     let mut updated: Option<Instant> = None;
     loop {
@@ -51,7 +52,7 @@ pub async fn run<A: Api>(
         if !leads {
             shared.lock().leave_to_the_leader();
         }
-        start_due(&api, &shared, &mut under_way).await;
+        start_due(&api, &shared, &contents, &mut under_way).await;
         let mut rest = rest(&shared);
         if updated.is_none_or(|at| at.elapsed() >= GAUGES_PAUSE) {
             updated = Some(Instant::now());
@@ -87,6 +88,7 @@ pub async fn run<A: Api>(
 async fn start_due<A: Api>(
     api: &A,
     shared: &Shared,
+    contents: &LargeContents,
     under_way: &mut JoinSet<(Task, Result<Outcome, ApiError>)>,
 ) {
     while under_way.len() < CONCURRENCY {
@@ -101,7 +103,7 @@ async fn start_due<A: Api>(
             }
             Next::Rest => return,
         };
-        let api = api.clone();
+        let api = api.metered(contents.of_task());
         let span = traces::task(&task.work(), &task);
         under_way.spawn(async move {
             let done = AssertUnwindSafe(execute(&api, action, now)).catch_unwind();

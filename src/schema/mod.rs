@@ -1,8 +1,10 @@
 //! Checks sources against their schemas. A check runs in a child process: it may take arbitrarily long, and must end.
 
 mod child;
+mod limits;
+mod unfinished;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use confrev_schema::{Failure, Job};
 use tokio::time::Instant;
@@ -10,15 +12,18 @@ use tokio::time::Instant;
 pub use child::{COMMAND, answer};
 
 use crate::{
-    annotations,
+    annotations, budget,
     cluster::{Api, ApiError},
     resolve::{Observed, SchemaReference},
     server::{Client, FairSemaphore},
-    snapshot::{ObjectName, SourceKind},
+    snapshot::{MAX_CONTENT, ObjectName, SourceKind, content_size},
 };
+use unfinished::Unfinished;
 
-/// Checks at once. Each may use [`child::MEMORY`].
-const CONCURRENT: usize = 4;
+/// The longest read of a schema: it holds the turn of a check.
+const LONGEST_READ: Duration = Duration::from_secs(1);
+/// How long before the deadline of a request its check ends, so that the answer says why.
+const MARGIN: Duration = Duration::from_millis(200);
 
 /// Reads schemas, and runs checks. Clones share the limits.
 #[derive(Clone, Debug)]
@@ -36,11 +41,17 @@ impl Default for Schemas {
 impl Schemas {
     /// Runs checks with this program, which is confrev.
     pub fn of(program: PathBuf) -> Self {
-        Self { program: Arc::new(program), running: FairSemaphore::new(CONCURRENT) }
+        Self { program: Arc::new(program), running: FairSemaphore::new(budget::CHECKS) }
     }
 
-    /// Why the content of a source fails its schema; `None` if it has none or matches it. The schema is read live. `client` and
-    /// `by`: whose share the check uses, and when it ends at the latest.
+    /// Limits the checks at once.
+    #[must_use]
+    pub fn at_once(self, checks: usize) -> Self {
+        Self { running: FairSemaphore::new(checks), ..self }
+    }
+
+    /// Why the content of a source fails its schema; `None` if it has none or matches it. A check that did not run is a failed check
+    /// with that reason. The schema is read live. `client` and `by`: whose share the check uses, and when it ends at the latest.
     pub async fn failure<A: Api>(
         &self,
         api: &A,
@@ -53,22 +64,35 @@ impl Schemas {
             Some(Err(invalid)) => return Ok(Some(invalid)),
             Some(Ok(reference)) => reference,
         };
+        if let Err(too_large) = is_checkable(source) {
+            return Ok(Some(report(&reference, namespace, &too_large)));
+        }
+        // The turn comes first: a check that waits has neither the schema nor a copy of the content in memory.
+        let by = by.checked_sub(MARGIN).unwrap_or(by);
+        let Some(permit) = self.running.acquire(client, 1, by).await else {
+            return Ok(Some(report(&reference, namespace, &Unfinished::NoTurn)));
+        };
         let at = reference.namespace.as_deref().unwrap_or(namespace);
         let name = ObjectName::new(SourceKind::ConfigMap, reference.config_map.as_str());
-        let found = api.read(at, &name).await?;
+        let late = |_| ApiError::Late { what: format!("{name} of {at:?}"), seconds: LONGEST_READ.as_secs() };
+        let found = tokio::time::timeout(LONGEST_READ, api.read(at, &name)).await.map_err(late)??;
         let job = match job(&reference, namespace, found.as_ref(), source) {
             Ok(job) => job,
             Err(failure) => return Ok(Some(failure)),
         };
-        let Some(permit) = self.running.acquire(client, 1, by).await else {
-            return Ok(Some(child::cut_off(&reference)));
-        };
-        let program = Arc::clone(&self.program);
+        drop(found);
+        let (program, left) = (Arc::clone(&self.program), by.saturating_duration_since(Instant::now()));
         let run = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            child::run(&program, &job)
+            child::run(&program, job, left)
         });
-        Ok(text(&reference, run.await.unwrap_or(None)))
+        match run.await {
+            Ok(Ok(result)) => Ok(text(&reference, result)),
+            Ok(Err(unfinished)) => Ok(Some(report(&reference, namespace, &unfinished))),
+            Err(error) => {
+                Ok(Some(report(&reference, namespace, &Unfinished::NotStarted(std::io::Error::other(error)))))
+            }
+        }
     }
 
     /// The same for objects that are given, such as those of manifests: `Ok` if the content matches its schema. `None`: the
@@ -86,10 +110,32 @@ impl Schemas {
         };
         let at = reference.namespace.as_deref().unwrap_or(namespace);
         let found = given(at, &ObjectName::new(SourceKind::ConfigMap, reference.config_map.as_str()))?;
-        let failure = job(&reference, namespace, Some(&found), source)
-            .map_or_else(Some, |job| text(&reference, child::run(&self.program, &job)));
+        if let Err(too_large) = is_checkable(source) {
+            return Some(Err(too_large.message(&reference)));
+        }
+        let failure = match job(&reference, namespace, Some(&found), source) {
+            Ok(job) => match child::run(&self.program, job, Duration::MAX) {
+                Ok(result) => text(&reference, result),
+                Err(unfinished) => Some(unfinished.message(&reference)),
+            },
+            Err(failure) => Some(failure),
+        };
         Some(failure.map_or(Ok(()), Err))
     }
+}
+
+/// Whether the content is small enough to be checked.
+fn is_checkable(source: &Observed) -> Result<(), Unfinished> {
+    match content_size(source.kind(), source.json()) {
+        Ok(size) if size > MAX_CONTENT => Err(Unfinished::TooLarge(size)),
+        _ => Ok(()),
+    }
+}
+
+/// What is said of a check without a result. The log says it too: the client may not be a person.
+fn report(reference: &SchemaReference, namespace: &str, unfinished: &Unfinished) -> String {
+    tracing::warn!(namespace, schema = %reference, reason = %unfinished, "a check against a schema has no result");
+    unfinished.message(reference)
 }
 
 /// What to check; otherwise why that cannot be known. `found`: the ConfigMap of the schema.
@@ -133,15 +179,14 @@ fn job(
     Ok(Job { schema, entries, confidential: source.kind() == SourceKind::Secret })
 }
 
-/// The result in words. The inner `None`: the check did not end.
-fn text(reference: &SchemaReference, result: Option<Result<(), Failure>>) -> Option<String> {
+/// The result in words.
+fn text(reference: &SchemaReference, result: Result<(), Failure>) -> Option<String> {
     match result {
-        Some(Ok(())) => None,
-        Some(Err(Failure::Schema(error))) => {
+        Ok(()) => None,
+        Err(Failure::Schema(error)) => {
             Some(format!("annotation {}: {reference} is no schema: {error}", annotations::SCHEMA))
         }
-        Some(Err(Failure::Content(error))) => Some(content(reference, &error)),
-        None => Some(child::cut_off(reference)),
+        Err(Failure::Content(error)) => Some(content(reference, &error)),
     }
 }
 

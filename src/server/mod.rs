@@ -15,6 +15,7 @@ mod fair;
 mod handle;
 mod leaving;
 mod limits;
+mod pool;
 mod until_sent;
 mod watched;
 
@@ -24,4 +25,5 @@ pub(crate) use fair::{FairSemaphore, Permit};
 pub use handle::{Arrival, Transport};
 pub use leaving::ask_to_leave;
 pub use limits::ServerLimits;
+pub(crate) use pool::{Pool, PoolPermit};
 pub(crate) use until_sent::keep_until_sent;

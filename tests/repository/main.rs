@@ -7,6 +7,7 @@
     reason = "a test panics when an expectation fails"
 )]
 
+mod budget;
 mod coverage;
 mod docs;
 mod documented_commands;

@@ -38,6 +38,7 @@ mod reviewer;
 mod roll_queue;
 mod roll_rate;
 mod rotated_config_maps;
+mod schema_limits;
 mod schemas;
 mod secret_digests;
 mod snapshot_bytes;

@@ -323,3 +323,34 @@ dyn(container.?env.orValue([]).filter(variable, has(variable.valueFrom)))]))))
 || {{ include "confrev.keys.decided" . }}.exists(key,
 object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])
 {{- end }}
+
+{{/* The memory of one check of a schema, in MiB. */}}
+{{- define "confrev.memoryOfCheck" -}}27{{- end }}
+
+{{/* The container's memory limit in MiB: the sum of its parts. */}}
+{{- define "confrev.memory" -}}
+{{- with .Values.memory -}}
+{{- $checks := mul .checks (include "confrev.memoryOfCheck" . | int) -}}
+{{- add .program .connections .index .controller .reviews .body $checks .notifications -}}
+{{- end -}}
+{{- end }}
+
+{{/* The resources of the container. A memory limit below the sum of the parts is refused. */}}
+{{- define "confrev.resources" -}}
+{{- $parts := include "confrev.memory" . | int -}}
+{{- $resources := deepCopy .Values.resources -}}
+{{- $limits := $resources.limits | default dict -}}
+{{- with $limits.memory -}}
+{{- $text := kindIs "string" . | ternary . (int64 . | toString) -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- if hasKey $units $unit -}}
+{{- if lt (mulf (trimSuffix $unit $text | float64) (get $units $unit | float64)) (mulf $parts 1048576) -}}
+{{- printf "resources.limits.memory is %s, and the parts in memory need %dMi: lower those, or raise the limit" $text $parts | fail -}}
+{{- end -}}
+{{- end -}}
+{{- else -}}
+{{- $limits = merge (dict "memory" (printf "%dMi" $parts)) (omit $limits "memory") -}}
+{{- end -}}
+{{- toYaml (merge (dict "limits" $limits) (omit $resources "limits")) -}}
+{{- end }}

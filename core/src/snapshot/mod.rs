@@ -6,6 +6,7 @@ mod digest_key;
 mod label;
 mod name;
 mod object;
+mod size;
 
 use std::{fmt, sync::Arc};
 
@@ -18,6 +19,7 @@ pub use name::{
     source_label, spare_name,
 };
 pub use object::{ContentError, Identity, Made, Object, snapshot_json};
+pub use size::{MAX_CONTENT, content_size};
 
 /// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

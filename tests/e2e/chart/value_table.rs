@@ -41,6 +41,7 @@ const WRITES: &str = "Role/confrev-writes";
 
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = workload();
+    rows.extend(memory());
     rows.extend(program());
     rows.extend(trust::rows());
     rows.extend(reach());
@@ -48,6 +49,28 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(notifications());
     rows.extend(signals());
     rows
+}
+
+/// The parts of the memory limit.
+fn memory() -> Vec<Row> {
+    let limit = |value, set: u32, becomes: &str| {
+        let at = "/spec/template/spec/containers/0/resources/limits/memory";
+        row(value, json!(set), DEPLOYMENT, at, json!(becomes))
+    };
+    let variable = |value, at| row(value, json!(5), DEPLOYMENT, at, json!("5"));
+    vec![
+        limit("memory.program", 30, "266Mi"),
+        limit("memory.connections", 8, "248Mi"),
+        limit("memory.index", 140, "356Mi"),
+        limit("memory.controller", 65, "257Mi"),
+        limit("memory.reviews", 100, "302Mi"),
+        limit("memory.body", 8, "257Mi"),
+        limit("memory.checks", 3, "283Mi"),
+        limit("memory.notifications", 0, "255Mi"),
+        variable("memory.reviews", "/spec/template/spec/containers/0/env/0/value"),
+        variable("memory.body", "/spec/template/spec/containers/0/env/1/value"),
+        variable("memory.checks", "/spec/template/spec/containers/0/env/2/value"),
+    ]
 }
 
 /// The Deployment and its related objects.

@@ -10,6 +10,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod schema_limits;
 mod schemas;
 mod secrets_off;
 mod shared;

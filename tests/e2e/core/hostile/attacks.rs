@@ -138,7 +138,7 @@ async fn repeat(count: usize, attack: impl AsyncFn()) {
 }
 
 /// Connections with a head that does not end.
-async fn open_heads(pod: &Stranger) {
+pub(super) async fn open_heads(pod: &Stranger) {
     let head = open_head(8000);
     repeat(OPEN_HEADS, async || {
         if let Ok(stream) = pod.connect(b"http/1.1").await {
@@ -149,7 +149,7 @@ async fn open_heads(pod: &Stranger) {
 }
 
 /// Requests that state 7 MiB, send half of it, and wait.
-async fn half_bodies(pod: &Stranger) {
+pub(super) async fn half_bodies(pod: &Stranger) {
     let head = "POST /mutate/workloads HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
                 content-length: 7340032\r\n\r\n";
     let half = [head.as_bytes(), &vec![b' '; 7_340_032 / 2]].concat();
@@ -162,7 +162,7 @@ async fn half_bodies(pod: &Stranger) {
 }
 
 /// Connections of HTTP/2, each with 250 requests that do not end.
-async fn open_requests(pod: &Stranger) {
+pub(super) async fn open_requests(pod: &Stranger) {
     let request = |stream: u32| {
         let kind = [&[0x0f, 0x10, 16][..], b"application/json"].concat();
         [frame(1, 4, stream, &[headers(), kind].concat()), frame(0, 0, stream, b"{")].concat()

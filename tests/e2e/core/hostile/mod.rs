@@ -4,6 +4,8 @@
 //! All input goes to a separate confrev, which the API server does not call.
 
 mod attacks;
+mod budget;
+mod container;
 mod wire;
 
 use std::path::Path;
@@ -61,10 +63,14 @@ impl Site {
     /// Starts a separate confrev, and creates a namespace with the ConfigMap of the genuine review. The API server
     /// continues to call another confrev.
     fn new(name: &str, service: &str) -> (Self, World) {
+        Self::start(name, service, Path::new(env!("CARGO_BIN_EXE_confrev")))
+    }
+
+    /// The same with this program.
+    fn start(name: &str, service: &str, binary: &Path) -> (Self, World) {
         raise_descriptors();
         let world = World::new(name);
         world.set_config("demo", "A");
-        let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
         let mut program = Program::new(ControlPlane::shared(), binary).behind(service);
         program.launch(&["--orphan-grace=5s", "--settle=1s"]);
         wait_for("confrev to be ready", LIMIT, || program.is_ready().then_some(()));
@@ -136,25 +142,8 @@ fn memory_stays_bounded_whatever_clients_send() {
     let (mut site, world) = Site::new("hostile", &shared.webhook_url());
     println!("at rest: {} MiB", site.memory());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let step = |what: &str, work: &dyn Fn(&Site)| {
-        work(&site);
-        println!("after {what}: {} MiB at most", site.memory());
-    };
-    step("bodies of 100 MB", &|site| runtime.block_on(large_bodies(site)));
-    step("dense bodies", &|site| runtime.block_on(dense_bodies(site, world.name())));
-    step("slow bodies", &|site| runtime.block_on(slow_bodies(site)));
-    let escaped: Vec<_> = (0..ESCAPED).map(|number| format!("escaped-{number}")).collect();
-    for name in &escaped {
-        world.set_config(name, &"<".repeat(MIB - 100));
-    }
-    let escaped: Vec<_> = escaped.iter().map(String::as_str).collect();
-    step("objects that are larger as JSON", &|site| {
-        runtime.block_on(escaped_objects(site, world.name(), &escaped));
-    });
-    step("odd documents", &|site| runtime.block_on(odd_documents(site, world.name())));
-    step("garbage", &|site| runtime.block_on(garbage(site)));
-    step("floods of HTTP/2", &|site| runtime.block_on(floods(site)));
-    step("idle connections", &|site| runtime.block_on(idle(site)));
+    let escaped = escaped_configs(&world);
+    runtime.block_on(steps(&site, &world, &escaped.iter().map(String::as_str).collect::<Vec<_>>()));
     let most = site.memory();
     assert!(most < MOST, "confrev used {most} MiB");
     for limit in ["max-body", "max-read-bytes", "max-connections-per-address", "request-timeout"] {
@@ -162,6 +151,36 @@ fn memory_stays_bounded_whatever_clients_send() {
     }
     // This releases the Lease, which confrev may hold.
     site.program.stop();
+}
+
+/// Creates sources whose content the API server sends as 6 MiB of JSON each.
+fn escaped_configs(world: &World) -> Vec<String> {
+    let escaped: Vec<_> = (0..ESCAPED).map(|number| format!("escaped-{number}")).collect();
+    for name in &escaped {
+        world.set_config(name, &"<".repeat(MIB - 100));
+    }
+    escaped
+}
+
+/// Everything that one hostile client sends, one after the other. `escaped`: sources that are larger as JSON.
+async fn steps(site: &Site, world: &World, escaped: &[&str]) {
+    let done = |what: &str| println!("after {what}: {} MiB at most", site.memory());
+    large_bodies(site).await;
+    done("bodies of 100 MB");
+    dense_bodies(site, world.name()).await;
+    done("dense bodies");
+    slow_bodies(site).await;
+    done("slow bodies");
+    escaped_objects(site, world.name(), escaped).await;
+    done("objects that are larger as JSON");
+    odd_documents(site, world.name()).await;
+    done("odd documents");
+    garbage(site).await;
+    done("garbage");
+    floods(site).await;
+    done("floods of HTTP/2");
+    idle(site).await;
+    done("idle connections");
 }
 
 async fn large_bodies(site: &Site) {
@@ -182,14 +201,18 @@ async fn large_bodies(site: &Site) {
     assert!(asked.iter().all(|(status, _)| [400, 408, 503, 0].contains(status)), "{asked:?}");
 }
 
+/// A review with a list of small elements in a field of its template.
+fn dense_review(namespace: &str, field: &str, element: &str, bytes: usize) -> Vec<u8> {
+    let list = format!("[{}null]", element.repeat(bytes / element.len()));
+    let spec = format!("\"template\":{{\"spec\":{{\"{field}\":{list}}}}},\"x\":{{");
+    review(namespace).to_string().replacen("\"template\":{", &spec, 1).into_bytes()
+}
+
 /// Reviews of a few bytes for each JSON value, which take many times their text once they are parsed.
 async fn dense_bodies(site: &Site, namespace: &str) {
     let list = |element: &str, bytes: usize| format!("[{}null]", element.repeat(bytes / element.len()));
     let good = review(namespace).to_string();
-    let dense = |field: &str, element: &str, bytes: usize| {
-        let spec = format!("\"template\":{{\"spec\":{{\"{field}\":{}}}}},\"x\":{{", list(element, bytes));
-        good.replacen("\"template\":{", &spec, 1).into_bytes()
-    };
+    let dense = |field: &str, element: &str, bytes: usize| dense_review(namespace, field, element, bytes);
     let values = dense("volumes", "{},", 6 * MIB);
     let (status, answer) = decided(&site.stranger, &values, "more values than allowed").await;
     assert!(status == 413 && answer.contains("JSON values"), "{status}: {answer}");

@@ -72,9 +72,14 @@ impl Stranger {
 
     /// Sends the head of a request over HTTP/1.1.
     pub(crate) async fn head(&self, fields: &str) -> TlsStream<TcpStream> {
+        self.head_at("/mutate/workloads", fields).await
+    }
+
+    /// The same for another path.
+    async fn head_at(&self, path: &str, fields: &str) -> TlsStream<TcpStream> {
         let mut stream = self.connect(b"http/1.1").await.expect("a handshake");
         let head = format!(
-            "POST /mutate/workloads HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{fields}\r\n\r\n"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{fields}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.expect("the head is sent");
         stream
@@ -82,7 +87,13 @@ impl Stranger {
 
     /// Sends a whole request over HTTP/1.1. Returns the status and the answer; the status is 0 if the connection was closed.
     pub(crate) async fn ask(&self, body: &[u8]) -> (u16, String) {
-        let mut stream = self.head(&format!("connection: close\r\ncontent-length: {}", body.len())).await;
+        self.ask_at("/mutate/workloads", body).await
+    }
+
+    /// The same for another path.
+    pub(crate) async fn ask_at(&self, path: &str, body: &[u8]) -> (u16, String) {
+        let fields = format!("connection: close\r\ncontent-length: {}", body.len());
+        let mut stream = self.head_at(path, &fields).await;
         // A request that is refused early is answered before its end, or not at all.
         let _ = stream.write_all(body).await;
         let mut answer = Vec::new();

@@ -1,0 +1,210 @@
+//! The memory budget: every hostile client at once, in a container of the chart's size.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use confrev::budget;
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use super::attacks::{half_bodies, open_heads, open_requests};
+use super::container::Container;
+use super::wire::Stranger;
+use super::{MIB, Site, dense_review, escaped_configs, review_of};
+use crate::manifests::config_map;
+use crate::shared::exclusive;
+use crate::world::LIMIT;
+
+/// How many answers each review has to get.
+const ENOUGH: usize = 12;
+
+/// What the kernel shows of the processes of checks.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The most of them at once.
+    most: usize,
+    /// Those that have taken their limits, and those of them that violate one.
+    limited: BTreeSet<u32>,
+    wrong: BTreeSet<String>,
+    /// The most memory of the container, in MiB.
+    memory: u64,
+}
+
+/// An AdmissionReview of a new ConfigMap with these values, whose schema is `schemas/large`.
+fn forged(namespace: &str, data: &Value) -> Vec<u8> {
+    let annotations = json!({"confrev.dev/schema": "schemas/large"});
+    let metadata = json!({"name": "forged", "namespace": namespace, "annotations": annotations});
+    let request = json!({
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "name": "forged", "namespace": namespace, "operation": "CREATE", "dryRun": true,
+        "object": {"metadata": metadata, "data": data},
+    });
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+        .to_string()
+        .into_bytes()
+}
+
+/// JSON that takes a hundred times its size once it is parsed.
+fn bomb(bytes: usize) -> String {
+    let element = "{\"\":0},";
+    format!("[{}0]", element.repeat(bytes / element.len()))
+}
+
+/// A schema that keeps the whole content for its failures.
+fn schema() -> String {
+    let required = |number| json!({"not": {"required": [format!("k{number}")]}});
+    json!({"items": {"allOf": (0..400).map(required).collect::<Vec<_>>()}}).to_string()
+}
+
+/// What the answers to one review said, and how many there were.
+#[derive(Debug, Default)]
+struct Answers {
+    count: usize,
+    said: BTreeMap<String, usize>,
+}
+
+/// Sends a review repeatedly, four at a time, and counts what the answers say.
+async fn repeat(client: Stranger, path: &str, body: &[u8], answers: &Mutex<Answers>) {
+    let again = async || {
+        loop {
+            let (status, answer) = client.ask_at(path, body).await;
+            let texts =
+                ["was ended after it used", "the API server stores", "was not run", "--max-read-bytes"];
+            let said = texts.iter().find(|text| answer.contains(**text));
+            let text = said.map_or_else(|| status.to_string(), ToString::to_string);
+            let mut answers = answers.lock().unwrap();
+            answers.count += 1;
+            *answers.said.entry(text).or_default() += 1;
+        }
+    };
+    join_all((0..4).map(|_| again())).await;
+}
+
+/// Reads what the kernel shows of the processes of the container, until it is dropped.
+async fn watch(container: &Container, confrev: u32, seen: &Mutex<Seen>) {
+    loop {
+        {
+            let mut seen = seen.lock().unwrap();
+            let children: Vec<_> = container.processes().into_iter().filter(|id| *id != confrev).collect();
+            seen.most = seen.most.max(children.len());
+            seen.memory = seen.memory.max(container.memory());
+            for id in children {
+                let read = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default();
+                let (score, limits) = (read("oom_score_adj"), read("limits"));
+                let has = |name: &str, value: &str| {
+                    let line = limits.lines().find_map(|line| line.strip_prefix(name));
+                    line.is_some_and(|line| line.split_whitespace().next() == Some(value))
+                };
+                // One that has just begun has no limits yet, and no content.
+                if has("Max cpu time", "1") {
+                    seen.limited.insert(id);
+                    if score.trim() != "1000" || !has("Max core file size", "0") {
+                        seen.wrong.insert(format!("{score} {limits}"));
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Reviews whose checks, objects, values and bodies are as large as possible, beside bodies, heads and requests that never end: each
+/// from an address of its own. With version 2 of control groups, the first kill ends the whole container.
+#[test]
+fn all_hostile_clients_together_fit_into_the_container() {
+    let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
+    let container = match Container::new(budget::LIMIT, binary) {
+        Ok(container) => container,
+        Err(problem) => return eprintln!("skipped: no control group for memory: {problem}"),
+    };
+    // No other test is delayed.
+    let shared = exclusive();
+    let (mut site, world) = Site::start("hostile-container", &shared.webhook_url(), container.launcher());
+    let confrev = site.program.pid();
+    let mut schemas = config_map("schemas", "");
+    schemas["metadata"]["annotations"] = json!({"confrev.dev/schema-for": world.name()});
+    schemas["data"] = json!({"large": schema()});
+    world.apply(&schemas).ok();
+    let escaped = escaped_configs(&world);
+    let names: Vec<_> = escaped.iter().map(String::as_str).collect();
+    let several = (0..6).map(|key| (format!("{key}.json"), json!(bomb(MIB - 100_000))));
+    let several: Value = several.collect::<serde_json::Map<_, _>>().into();
+    let largest = forged(world.name(), &json!({"a.json": bomb(MIB - 100)}));
+    let (sources, workloads) = ("/mutate/configmaps", "/mutate/workloads");
+    let attacks = [
+        (sources, forged(world.name(), &several)),
+        (sources, largest.clone()),
+        (sources, largest),
+        (workloads, review_of(world.name(), &names).to_string().into_bytes()),
+        (workloads, dense_review(world.name(), "volumes", "{},", MIB / 3)),
+        (workloads, dense_review(world.name(), "containers", "{\"envFrom\":[{}]},", MIB / 3)),
+        (workloads, [b"{\"x\":\"".to_vec(), vec![b'x'; 7 * MIB - 8], b"\"}".to_vec()].concat()),
+    ];
+    let answers = [(); 7].map(|()| Mutex::new(Answers::default()));
+    let seen = Mutex::new(Seen::default());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let from = |number: usize| site.genuine.from(u8::try_from(3 + number).unwrap());
+    let review = |n: usize| repeat(from(n), attacks[n].0, &attacks[n].1, &answers[n]);
+    let count = |n: usize, text: &str| answers[n].lock().unwrap().said.get(text).copied().unwrap_or_default();
+    let until = async |what: &str, is_done: &dyn Fn() -> bool| {
+        let served = async {
+            loop {
+                let (status, answer) = site.genuine.ask(&site.good).await;
+                if status == 200 && answer.contains("JSONPatch") && is_done() {
+                    return;
+                }
+            }
+        };
+        let done = tokio::time::timeout(4 * LIMIT, served).await;
+        assert!(done.is_ok(), "{what}: the attacks had too little effect: {answers:?} {seen:?}");
+        println!("{what}: {} MiB at most; {answers:?}", seen.lock().unwrap().memory);
+    };
+    runtime.block_on(async {
+        // Strangers who let confrev check schemas: each turn is taken, and each check uses all of its memory.
+        let checked = || {
+            // On a slow machine, most bodies of 6 MB do not arrive in time.
+            let is_refused = count(0, "the API server stores") > 0;
+            let is_ended =
+                count(1, "was ended after it used") + count(2, "was ended after it used") >= ENOUGH;
+            is_refused && is_ended && seen.lock().unwrap().most == budget::CHECKS
+        };
+        tokio::select! {
+            () = until("forged reviews of sources", &checked) => {}
+            _ = join_all((0..3).map(review)) => unreachable!("an attack never ends"),
+            () = watch(&container, confrev, &seen) => unreachable!("it never ends"),
+        }
+        let before: Vec<_> = answers.iter().map(|answers| answers.lock().unwrap().count).collect();
+        let answered = || {
+            let mut counts = answers.iter().zip(&before);
+            counts.all(|(answers, before)| answers.lock().unwrap().count >= before + ENOUGH)
+                && count(3, "--max-read-bytes") > 0
+        };
+        let pods = [20, 21, 22].map(|last| site.genuine.from(last));
+        let endless =
+            async { tokio::join!(half_bodies(&pods[0]), open_heads(&pods[1]), open_requests(&pods[2])) };
+        tokio::select! {
+            () = until("all hostile clients", &answered) => {}
+            _ = join_all((0..attacks.len()).map(review)) => unreachable!("an attack never ends"),
+            _ = endless => unreachable!("an attack never ends"),
+            () = watch(&container, confrev, &seen) => unreachable!("it never ends"),
+        }
+    });
+    let seen = seen.into_inner().unwrap();
+    println!(
+        "version {} of control groups: {} MiB at most, of {} MiB; {} checks were seen, {} at once",
+        container.version(),
+        seen.memory,
+        budget::LIMIT,
+        seen.limited.len(),
+        seen.most
+    );
+    assert_eq!(container.kills(), 0, "the kernel killed processes. The log:\n{}", site.program.log_tail());
+    assert!(site.program.is_running() && site.program.pid() == confrev, "confrev ended");
+    assert!(!seen.limited.is_empty() && seen.wrong.is_empty(), "{:?}", seen.wrong);
+    assert!(seen.most <= budget::CHECKS, "{} checks at once", seen.most);
+    site.program.stop();
+}
