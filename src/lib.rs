@@ -9,5 +9,6 @@ pub mod schema;
 pub mod server;
 pub mod telemetry;
 pub mod tls;
+mod turns;
 
 pub use confrev_core::{annotations, compact, json, kinds, resolve, snapshot, template, uid};

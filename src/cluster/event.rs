@@ -76,13 +76,17 @@ impl Reason {
                 | Self::SnapshotLost
                 | Self::SnapshotsDropped
                 | Self::ObjectUnreadable
+                | Self::EventsDropped
         )
     }
 
-    /// Whether the Event is posted as a notification. The others report that an object is incomplete or
-    /// cannot be read, or that old snapshots are too large together.
+    /// Whether the Event is posted as a notification. The others report that an object is incomplete or cannot be read, that old
+    /// snapshots are too large together, or count Events.
     pub const fn is_notified(self) -> bool {
-        !matches!(self, Self::SourceMissing | Self::ObjectUnreadable | Self::SnapshotsDropped)
+        !matches!(
+            self,
+            Self::SourceMissing | Self::ObjectUnreadable | Self::SnapshotsDropped | Self::EventsDropped
+        )
     }
 
     /// What confrev was doing at that time.
@@ -107,11 +111,20 @@ impl Reason {
             Self::SourceMissing | Self::ObjectUnreadable => "Resolve",
             Self::SnapshotLost | Self::SnapshotRestored => "Restore",
             Self::SnapshotsDropped => "Delete",
+            Self::EventsDropped => "Report",
         }
     }
 }
 
 impl Event {
+    /// The same Event with a note that the API server accepts. Events wait in memory, and a note may hold a message of any
+    /// length.
+    #[must_use]
+    pub(crate) fn within_limits(mut self) -> Self {
+        self.note.truncate(self.note.floor_char_boundary(LONGEST_NOTE));
+        self
+    }
+
     /// The Event's name: the object's name, cut to fit, and a hash of the object, reason, text and time window. Two
     /// equal Events in one window have one name, so only one replica can create it.
     pub fn name(&self) -> String {
@@ -230,6 +243,7 @@ mod tests {
             (Reason::SnapshotRestored, "Normal"),
             (Reason::ObjectUnreadable, "Warning"),
             (Reason::SnapshotsDropped, "Warning"),
+            (Reason::EventsDropped, "Warning"),
         ] {
             let json = Event { reason, related: Some(event().regarding), ..event() }.to_json();
             assert_eq!(json["type"], kind);

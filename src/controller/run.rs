@@ -25,6 +25,8 @@ const CONCURRENCY: usize = 16;
 const LONGEST_REST: Duration = Duration::from_secs(5);
 /// The least time between two updates of the gauges: each update reads every workload.
 const GAUGES_PAUSE: Duration = Duration::from_secs(1);
+/// The time between two reports of dropped Events.
+const DROPPED_PAUSE: Duration = Duration::from_mins(1);
 
 /// Runs the controller until `stop` is set: runs due tasks concurrently, and applies their outcomes to the state.
 pub async fn run<A: Api>(
@@ -34,6 +36,7 @@ pub async fn run<A: Api>(
     metrics: Metrics,
     mut stop: watch::Receiver<bool>,
 ) {
+    shared.lock().set_leading(false);
     tokio::select! {
         () = shared.wait_for_sync() => {}
         _ = stop.wait_for(|stop| *stop) => return,
@@ -42,9 +45,11 @@ pub async fn run<A: Api>(
     let contents = LargeContents::default();
     let mut led = false;
     let mut updated: Option<Instant> = None;
+    let mut dropped_reported = Instant::now();
     loop {
         shared.turn();
         let leads = leadership.holds();
+        shared.lock().set_leading(leads);
         if leads && !led {
             shared.change(State::reconcile_all);
         }
@@ -64,6 +69,10 @@ pub async fn run<A: Api>(
             }
             metrics.limit_reached(Limit::Rolls, state.rolls.take_rate_waits());
             metrics.limit_reached(Limit::SnapshotBytes, state.take_dropped_snapshots());
+        }
+        if dropped_reported.elapsed() >= DROPPED_PAUSE {
+            dropped_reported = Instant::now();
+            shared.lock().report_dropped(shared.now());
         }
         if under_way.len() >= CONCURRENCY {
             // Due tasks wait for an action to end, which wakes the loop.
@@ -169,7 +178,7 @@ mod tests {
     use super::*;
     use crate::{
         annotations,
-        cluster::KubeApi,
+        cluster::{Event, KubeApi, ObjectRef},
         controller::{
             index::{
                 fixture::{digest, key, record, snapshot, snapshot_record, source, used},
@@ -178,9 +187,10 @@ mod tests {
             reconcile::fixture::{on, state},
         },
         kinds::Kinds,
+        notify::Notices,
         resolve::{Health, Observed},
         snapshot::{DIGITS, Digest, SourceKind, snapshot_name},
-        telemetry::Readiness,
+        telemetry::{Readiness, metrics::Reason},
     };
 
     const WEB: &str = "PATCH deployments/web ";
@@ -334,6 +344,34 @@ mod tests {
         sleep(Duration::from_secs(10)).await;
         assert_eq!(run.done("read"), 4, "what it knew may be old");
         run.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_leader_posts_notifications() {
+        let notices = Notices::unread();
+        let state = state(&[]).notifying(notices.clone());
+        let run = Run::start(state, |_| status(404, "not found"));
+        run.shared.sync_points_are_complete();
+        for (leads, posted) in [(false, 0), (true, 1), (false, 1), (true, 2)] {
+            run.lead(leads);
+            sleep(Duration::from_secs(10)).await;
+            run.shared.change(|state, now| {
+                let event = event_on_workload(posted, now);
+                state.report([event], now);
+            });
+            sleep(Duration::from_secs(10)).await;
+            assert_eq!(notices.waiting(), posted, "it leads: {leads}");
+        }
+        run.end().await;
+    }
+
+    /// A notified Event about a workload of that number.
+    fn event_on_workload(number: usize, at: jiff::Timestamp) -> Event {
+        let name = format!("web-{number}");
+        let regarding =
+            ObjectRef { api_version: "apps/v1".into(), kind: "Deployment".into(), uid: name.clone(), name };
+        let (reason, note, same) = (Reason::Pinned, String::new(), at.to_string());
+        Event { namespace: "ns".into(), regarding, related: None, reason, note, same, at }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,8 @@
 //! Notifications: posts important Events to a URL (`--notify`), as CloudEvents or in Slack's form.
 //!
 //! A post names objects, snapshots and digests, like the Event, and never holds content. Nothing waits for a post: Events are
-//! queued up to a limit, and dropped beyond it. Only the leader writes Events, so only the leader posts.
+//! queued up to a limit, and dropped beyond it. Namespaces take turns. A post does not depend on its Event, which may be
+//! dropped or refused. Only the leader posts.
 
 mod client;
 mod form;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use http::{StatusCode, header};
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 pub use client::{ClientError, NotifyUrl, NotifyUrlError};
 pub use form::NotifyFormat;
@@ -27,6 +29,8 @@ use queue::Receiver;
 
 /// The pause after the first attempt that failed. It doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// After so many failures the pause is the longest.
+const LONGEST_SHIFT: u32 = 6;
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// For how long after its Event a notification is retried. Older ones are dropped.
@@ -75,49 +79,47 @@ impl Notifier {
     }
 
     /// Posts Events as they are queued, one after the other, until every sender of the queue is dropped.
+    ///
+    /// While an Event fails, the others of its namespace wait, and those of other namespaces are posted.
     pub async fn run(mut self) {
-        while let Some(event) = self.queue.next().await {
-            self.deliver(&event).await;
-        }
-    }
-
-    async fn deliver(&self, event: &Event) {
-        let (mut pause, mut failures) = (FIRST_PAUSE, 0_u32);
-        loop {
-            let (reason, wait) = match self.attempt(event).await {
+        while let Some(mut notice) = self.queue.next().await {
+            let attempt = self.attempt(&notice.item.event).await;
+            let event = notice.item.event.reason.text();
+            let (reason, wait) = match attempt {
                 Attempt::Sent => {
-                    if failures > 0 {
-                        tracing::info!(failures, "the receiver of notifications answers again");
+                    if notice.item.failures > 0 {
+                        tracing::info!(
+                            failures = notice.item.failures,
+                            "the receiver of notifications answers again"
+                        );
                     }
-                    return self.metrics.notification(NotificationOutcome::Sent);
+                    self.metrics.notification(NotificationOutcome::Sent);
+                    continue;
                 }
                 Attempt::Refused(reason) => {
-                    tracing::warn!(
-                        reason,
-                        event = event.reason.text(),
-                        "the receiver refused a notification"
-                    );
-                    return self.metrics.notification(NotificationOutcome::Refused);
+                    tracing::warn!(reason, event, "the receiver refused a notification");
+                    self.metrics.notification(NotificationOutcome::Refused);
+                    continue;
                 }
                 Attempt::Again(reason, wait) => (reason, wait),
             };
-            failures += 1;
             self.metrics.notification(NotificationOutcome::Failed);
-            let wait = wait.unwrap_or(pause).clamp(pause, LONGEST_PAUSE);
-            let age = Timestamp::now().duration_since(event.at);
-            if age + jiff::SignedDuration::try_from(wait).unwrap_or_default() > LONGEST_DELAY {
-                tracing::warn!(
-                    reason,
-                    event = event.reason.text(),
-                    "a notification was dropped: the receiver is away"
-                );
-                return self.metrics.notification(NotificationOutcome::Dropped);
+            let pause = FIRST_PAUSE * (1 << notice.item.failures.min(LONGEST_SHIFT));
+            let pause = wait.unwrap_or(pause).max(pause).min(LONGEST_PAUSE);
+            let age = Timestamp::now().duration_since(notice.item.event.at);
+            if age + jiff::SignedDuration::try_from(pause).unwrap_or_default() > LONGEST_DELAY {
+                let namespace = &*notice.item.event.namespace;
+                tracing::warn!(reason, event, namespace, "a notification was dropped: the receiver is away");
+                self.metrics.notification(NotificationOutcome::Dropped);
+                continue;
             }
-            if failures == 1 {
+            if notice.item.failures == 0 {
                 tracing::warn!(reason, "a notification was not sent, and is retried");
             }
-            tokio::time::sleep(wait).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            notice.item.failures += 1;
+            self.queue.put_back(notice, Instant::now() + pause);
+            // All namespaces have the same receiver.
+            tokio::time::sleep(wait.unwrap_or(FIRST_PAUSE).min(LONGEST_PAUSE)).await;
         }
     }
 

@@ -15,8 +15,9 @@ use crate::{
     annotations, budget,
     cluster::{Api, ApiError},
     resolve::{Observed, SchemaReference},
-    server::{Client, FairSemaphore},
+    server::Client,
     snapshot::{MAX_CONTENT, ObjectName, SourceKind, content_size},
+    turns::Places,
 };
 use unfinished::Unfinished;
 
@@ -29,7 +30,7 @@ const MARGIN: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug)]
 pub struct Schemas {
     program: Arc<PathBuf>,
-    running: FairSemaphore,
+    running: Places,
 }
 
 impl Default for Schemas {
@@ -41,13 +42,13 @@ impl Default for Schemas {
 impl Schemas {
     /// Runs checks with this program, which is confrev.
     pub fn of(program: PathBuf) -> Self {
-        Self { program: Arc::new(program), running: FairSemaphore::new(budget::CHECKS) }
+        Self { program: Arc::new(program), running: Places::new(budget::CHECKS) }
     }
 
     /// Limits the checks at once.
     #[must_use]
     pub fn at_once(self, checks: usize) -> Self {
-        Self { running: FairSemaphore::new(checks), ..self }
+        Self { running: Places::new(checks), ..self }
     }
 
     /// Why the content of a source fails its schema; `None` if it has none or matches it. A check that did not run is a failed check
@@ -69,7 +70,7 @@ impl Schemas {
         }
         // The turn comes first: a check that waits has neither the schema nor a copy of the content in memory.
         let by = by.checked_sub(MARGIN).unwrap_or(by);
-        let Some(permit) = self.running.acquire(client, 1, by).await else {
+        let Some(permit) = self.running.take(client, by).await else {
             return Ok(Some(report(&reference, namespace, &Unfinished::NoTurn)));
         };
         let at = reference.namespace.as_deref().unwrap_or(namespace);

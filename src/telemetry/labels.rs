@@ -170,6 +170,8 @@ labels! {
         SnapshotsDropped = "SnapshotsDropped",
         /// A workload or revision cannot be read, or refers to too many names, and is skipped.
         ObjectUnreadable = "ObjectUnreadable",
+        /// Events of a namespace were dropped, since too many of them waited.
+        EventsDropped = "EventsDropped",
     }
 }
 

@@ -82,7 +82,7 @@ fn desk(web: &Value) -> Desk {
 }
 
 /// A Deployment before a change, after the roll, and after an undo.
-fn three() -> [Value; 3] {
+pub(crate) fn three() -> [Value; 3] {
     let mut world = world("blue");
     let first = world.create(&deployment(&["demo"]));
     world.set("demo", green());

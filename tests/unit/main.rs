@@ -44,6 +44,7 @@ mod secret_digests;
 mod snapshot_bytes;
 mod state_metrics;
 mod terminating_objects;
+mod turns;
 mod undo_owners;
 mod waves;
 mod windows_and_sets;

@@ -14,7 +14,7 @@ use super::controller::web_on_blue;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-fn event(number: usize, reason: Reason, age: SignedDuration) -> Event {
+pub(crate) fn event(number: usize, reason: Reason, age: SignedDuration) -> Event {
     let regarding = ObjectRef {
         api_version: "apps/v1".to_owned(),
         kind: "Deployment".to_owned(),
@@ -33,7 +33,7 @@ fn event(number: usize, reason: Reason, age: SignedDuration) -> Event {
     }
 }
 
-fn notifier(url: &str) -> (Notices, Notifier, Metrics) {
+pub(crate) fn notifier(url: &str) -> (Notices, Notifier, Metrics) {
     let metrics = Metrics::new();
     let options = NotifyOptions {
         url: url.parse().unwrap(),
@@ -46,13 +46,13 @@ fn notifier(url: &str) -> (Notices, Notifier, Metrics) {
     (notices, notifier, metrics)
 }
 
-fn count(metrics: &Metrics, outcome: &str) -> usize {
+pub(crate) fn count(metrics: &Metrics, outcome: &str) -> usize {
     let name = format!("confrev_notifications_total{{outcome=\"{outcome}\"}} ");
     let text = metrics.encode();
     text.lines().find_map(|line| line.strip_prefix(name.as_str())?.parse().ok()).unwrap()
 }
 
-async fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut is: impl FnMut() -> bool) {
     let wait = async {
         while !is() {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -23,9 +23,6 @@ use crate::{
 /// follow the live read quickly.
 const CONFLICT_DELAY: SignedDuration = SignedDuration::from_millis(50);
 
-/// How often writing an Event is tried.
-const TRIES: u32 = 3;
-
 /// How the work on a task ends.
 enum End {
     /// It is done.
@@ -233,23 +230,16 @@ impl State {
         }
     }
 
-    /// Handles the result of writing an Event. It is retried only a few times, because it is not essential.
+    /// Handles the result of writing an Event. It is retried only a few times, because it is not essential, and its
+    /// namespace alone pauses meanwhile.
     fn event_written(&mut self, outcome: Result<(), &ApiError>, now: Timestamp) {
-        let event = self.events.end();
-        let again =
-            outcome.is_err_and(ApiError::may_pass) && self.queue.failures(&Task::WriteEvent) + 1 < TRIES;
-        if let (Some(event), true) = (&event, again) {
-            self.events.retry(event.clone(), now);
-            self.queue.failed(Task::WriteEvent, now);
-        } else {
-            if let Err(error) = outcome {
-                tracing::warn!(%error, "an Event was not written");
-            }
-            if let Some(event) = event {
-                self.notices.add(&event);
-            }
-            self.queue.done(&Task::WriteEvent);
+        let has_ended = self.events.end(outcome.is_err_and(ApiError::may_pass), now);
+        if let Err(error) = outcome
+            && has_ended
+        {
+            tracing::warn!(%error, "an Event was not written");
         }
+        self.queue.done(&Task::WriteEvent);
         self.schedule_events();
     }
 

@@ -1,17 +1,23 @@
 //! The task queue. A task only names an object to check; the action is decided when the task is due, from the state then.
+//! Namespaces take turns: one with thousands of due tasks, or rolls, does not delay those of others.
 //!
 //! A snapshot or bound object has one task with several steps ([`ObjectStep`]), of which one at a time is worked on.
 
 pub(crate) mod clock;
-mod lanes;
 pub(crate) mod task;
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 
 pub use self::task::{ObjectStep, Task};
-use self::{lanes::Lanes, task::Tasks};
+use crate::turns::{Lanes, patient_comes_first};
+
+/// Tasks by namespace. Events have a turn of their own.
+type Tasks = Lanes<Option<Arc<str>>, Timestamp, Task>;
 
 /// The first pause after a failure; it doubles with each further one.
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
@@ -23,9 +29,6 @@ const LONGEST_AFTER_CONFLICT: SignedDuration = SignedDuration::from_secs(10);
 /// The capacity that the map of queued tasks keeps, however few tasks there are.
 const MAX_ROOM: usize = 1024;
 
-/// The longest that low-priority tasks wait behind urgent ones.
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(2);
-
 /// The longest pause after a write that admission did not see.
 const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
 
@@ -33,20 +36,25 @@ const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
 /// delay the rolls of others.
 const MAX_SLOW: usize = 4;
 
-/// Tasks by time. Each task is queued at most once, and is never handed out while it, or another step of its object, is being
+/// After so many urgent tasks, a low-priority task that waits too long comes first.
+const MOST_URGENT: u32 = 8;
+
+/// Tasks by namespace and time. Each task is queued at most once, and is never handed out while it, or another step of its object, is being
 /// worked on: until then, only its time is known.
 #[derive(Debug, Default)]
 pub struct Queue {
     urgent: Tasks,
-    /// Rolls, handed out one by one if there is a rate. The others keep their place, so that the longest wait comes first.
+    /// Rolls, handed out one by one if there is a rate. The others keep their place.
     rolls: Tasks,
     /// Low-priority tasks, which may wait for urgent ones.
     patient: Tasks,
-    /// Slow tasks, of which only a few are worked on at a time. Namespaces take turns.
-    slow: Lanes,
+    /// Slow tasks, of which only a few are worked on at a time.
+    slow: Tasks,
     /// Those of them that have a low priority.
-    slow_patient: Lanes,
+    slow_patient: Tasks,
     slow_working: usize,
+    /// How many urgent tasks were handed out since the last low-priority task.
+    urgent_in_row: u32,
     at: HashMap<Task, Timestamp>,
     working: HashSet<Task>,
     /// How often a task failed in a row, and until when it pauses.
@@ -77,62 +85,54 @@ impl Queue {
         }
     }
 
-    /// The queued tasks of the same priority as a task that is not slow.
+    /// The queued tasks that a task waits with.
     fn peers(&mut self, task: &Task) -> &mut Tasks {
-        match task {
-            Task::Roll(_) => &mut self.rolls,
-            task if task.may_wait() => &mut self.patient,
-            _ => &mut self.urgent,
+        match (task, task.is_slow(), task.may_wait()) {
+            (Task::Roll(_), ..) => &mut self.rolls,
+            (_, true, true) => &mut self.slow_patient,
+            (_, true, false) => &mut self.slow,
+            (_, false, true) => &mut self.patient,
+            (_, false, false) => &mut self.urgent,
         }
-    }
-
-    /// The slow tasks of the same priority as a slow task.
-    fn slow_peers(&mut self, task: &Task) -> &mut Lanes {
-        if task.may_wait() { &mut self.slow_patient } else { &mut self.slow }
     }
 
     /// Puts a task into its queue, unless it or another step of its object is being worked on.
-    fn insert(&mut self, entry: (Timestamp, Task)) {
-        let (task, working) = (&entry.1, &self.working);
-        if working.contains(task) || task.other_steps().any(|other| working.contains(&other)) {
-            return;
-        }
-        if entry.1.is_slow() {
-            self.slow_peers(&entry.1).insert(entry);
-        } else {
-            self.peers(&entry.1).insert(entry);
+    fn insert(&mut self, (at, task): (Timestamp, Task)) {
+        let working = &self.working;
+        if !working.contains(&task) && !task.other_steps().any(|other| working.contains(&other)) {
+            self.peers(&task).insert(&task.namespace().cloned(), (at, task), ());
         }
     }
 
     /// Takes a task out of its queue.
     fn remove(&mut self, entry: &(Timestamp, Task)) {
-        if entry.1.is_slow() {
-            self.slow_peers(&entry.1).remove(entry);
-        } else {
-            self.peers(&entry.1).remove(entry);
-        }
+        self.peers(&entry.1).remove(&entry.1.namespace().cloned(), entry);
     }
 
-    /// The next task that is due by `now` and not being worked on: the longest wait comes first, but low-priority tasks
-    /// wait a little longer. No roll is returned before `rolls_from`. The caller must call [`Queue::done`] for the task.
+    /// The next task that is due by `now` and not being worked on: that of the namespace that waits longest for its turn, and
+    /// within it the task that is due longest. Low-priority tasks wait a little longer; while urgent tasks never end, they are
+    /// one of a few. No roll is returned before `rolls_from`. The caller must call [`Queue::done`] for the task.
     pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
-        let due = |queue: &'_ Tasks| queue.first().filter(|(at, _)| *at <= now).cloned();
-        let roll = due(&self.rolls).filter(|_| rolls_from <= now);
+        let first = |tasks: &mut Tasks| tasks.first(now).map(|(since, entry)| (since, entry.clone()));
+        let may_roll = rolls_from <= now;
         let may_be_slow = self.slow_working < MAX_SLOW;
-        let slow = |lanes: &mut Lanes| lanes.first_due(now).filter(|_| may_be_slow).cloned();
-        let urgent = due(&self.urgent).into_iter().chain(roll).chain(slow(&mut self.slow)).min();
-        let patient = due(&self.patient).into_iter().chain(slow(&mut self.slow_patient)).min();
-        let entry = match (urgent, patient) {
-            (Some(urgent), Some(patient)) if patient.0 + LONGEST_WAIT < urgent.0 => patient,
-            (urgent, patient) => urgent.or(patient)?,
+        let roll = Some(&mut self.rolls).filter(|_| may_roll).and_then(first);
+        let slow = Some(&mut self.slow).filter(|_| may_be_slow).and_then(first);
+        let slow_patient = Some(&mut self.slow_patient).filter(|_| may_be_slow).and_then(first);
+        let urgent = first(&mut self.urgent).into_iter().chain(roll).chain(slow).min();
+        let patient = first(&mut self.patient).into_iter().chain(slow_patient).min();
+        let is_patient = match (&urgent, &patient) {
+            (Some((urgent, _)), Some((patient, (due, _)))) => {
+                let is_late = patient_comes_first(*due, *urgent) && self.urgent_in_row >= MOST_URGENT;
+                is_late || patient_comes_first(*patient, *urgent)
+            }
+            (urgent, _) => urgent.is_none(),
         };
-        if entry.1.is_slow() {
-            self.slow_peers(&entry.1).pop(&entry, now);
-        } else {
-            self.peers(&entry.1).remove(&entry);
-        }
-        self.at.remove(&entry.1);
-        for other in entry.1.other_steps() {
+        let (_, (_, task)) = if is_patient { patient } else { urgent }?;
+        self.peers(&task).pop(now);
+        self.urgent_in_row = if is_patient { 0 } else { self.urgent_in_row.saturating_add(1) };
+        self.at.remove(&task);
+        for other in task.other_steps() {
             if let Some(at) = self.at.get(&other) {
                 self.remove(&(*at, other));
             }
@@ -141,9 +141,9 @@ impl Queue {
         if self.at.capacity() > MAX_ROOM.max(4 * self.at.len()) {
             self.at.shrink_to_fit();
         }
-        self.working.insert(entry.1.clone());
-        self.slow_working += usize::from(entry.1.is_slow());
-        Some(entry.1)
+        self.working.insert(task.clone());
+        self.slow_working += usize::from(task.is_slow());
+        Some(task)
     }
 
     /// Ends the work on a task that [`Queue::pop`] returned.
@@ -208,22 +208,18 @@ impl Queue {
 
     /// When the next task that is not being worked on is due, if no roll starts before `rolls_from`.
     pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
-        let at = |tasks: &Tasks| tasks.first().map(|(at, _)| *at);
-        let roll = at(&self.rolls).map(|at| at.max(rolls_from));
-        let slow = |lanes: &Lanes| lanes.next().filter(|_| self.slow_working < MAX_SLOW);
-        let slow = [slow(&self.slow), slow(&self.slow_patient)];
-        [at(&self.urgent), roll, at(&self.patient)].into_iter().chain(slow).flatten().min()
+        let roll = self.rolls.next().map(|at| at.max(rolls_from));
+        let slow = [&self.slow, &self.slow_patient].map(Tasks::next);
+        let slow = slow.into_iter().filter(|_| self.slow_working < MAX_SLOW);
+        [self.urgent.next(), roll, self.patient.next()].into_iter().chain(slow).flatten().min()
     }
 
     /// Removes every task that is not to be kept, except those being worked on.
     pub fn retain(&mut self, mut keep: impl FnMut(&Task) -> bool) {
         self.at.retain(|task, _| keep(task));
         let Self { at, urgent, rolls, patient, slow, slow_patient, failures, .. } = self;
-        for queue in [urgent, rolls, patient] {
-            queue.retain(|(_, task)| at.contains_key(task));
-        }
-        for lanes in [slow, slow_patient] {
-            lanes.retain(|task| at.contains_key(task));
+        for tasks in [urgent, rolls, patient, slow, slow_patient] {
+            tasks.retain(|task, ()| at.contains_key(task));
         }
         failures.retain(|task, _| at.contains_key(task));
     }
@@ -321,14 +317,34 @@ mod tests {
         }
         assert_eq!(queue.next(at(0)), Some(at(1)));
         queue.schedule(task("a"), at(2));
-        let slow: Vec<_> = (0..MAX_SLOW).map(|_| queue.pop(at(3), at(0)).unwrap()).collect();
-        assert!(slow.iter().all(Task::is_slow));
-        assert_eq!(queue.pop(at(3), at(0)), Some(task("a")));
+        let mut slow: Vec<_> = (0..=MAX_SLOW).map(|_| queue.pop(at(3), at(0)).unwrap()).collect();
+        slow.retain(Task::is_slow);
+        assert_eq!(slow.len(), MAX_SLOW);
+        assert!(queue.is_working(&task("a")));
         assert_eq!((queue.pop(at(3), at(0)), queue.next(at(0))), (None, None));
         queue.done(&slow[0]);
         assert!(queue.pop(at(3), at(0)).is_some_and(|task| task.is_slow()));
         queue.failed(slow[1].clone(), at(3));
         assert!(queue.pop(at(3), at(0)).is_some());
+    }
+
+    /// Neither a backlog of urgent tasks nor one of low-priority tasks keeps the others from their turns.
+    #[test]
+    fn backlogs_of_both_priorities_share() {
+        let mut queue = Queue::default();
+        let step = |number| {
+            let name = Name::new("ns", ObjectName::new(SourceKind::ConfigMap, format!("s{number}")));
+            Task::Object(name, ObjectStep::Bind)
+        };
+        for number in 0..400 {
+            queue.schedule(task(&format!("a{number}")), at(1));
+            queue.schedule(step(number), at(2));
+        }
+        let mut patient = 0;
+        for _ in 0..200 {
+            patient += usize::from(queue.pop(at(60), at(0)).unwrap().may_wait());
+        }
+        assert!((20..=25).contains(&patient), "{patient} of 200");
     }
 
     /// A step that fails pauses alone: the others go on.

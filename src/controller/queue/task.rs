@@ -1,13 +1,8 @@
 //! Tasks: the objects to reconcile.
 
-use std::{collections::BTreeSet, sync::Arc};
-
-use jiff::Timestamp;
+use std::sync::Arc;
 
 use crate::{cluster::WorkloadKey, controller::name::Name, telemetry::metrics::Work};
-
-/// Tasks by the time at which they are due.
-pub(crate) type Tasks = BTreeSet<(Timestamp, Task)>;
 
 /// An object to check, and what for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

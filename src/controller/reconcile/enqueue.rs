@@ -198,7 +198,7 @@ impl State {
         for namespace in self.index.opted_in() {
             self.queue.schedule(Task::OptIn(Arc::clone(namespace)), now);
         }
-        self.report_all_unreadable();
+        self.report_all_unreadable(now);
         let names = self.index.users().names();
         let missing: Vec<_> =
             names.filter(|name| self.index.is_referenced_and_missing(name)).cloned().collect();

@@ -2,7 +2,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{event_texts, events::Topic, reconciled::Reconciled};
+use super::{
+    event_texts,
+    events::{Next, Topic, events_dropped},
+    reconciled::Reconciled,
+};
 use crate::{
     cluster::{Event, WorkloadKey},
     controller::{
@@ -20,18 +24,29 @@ use crate::{
 const MISSING_DELAY: SignedDuration = SignedDuration::from_secs(10);
 
 impl State {
-    /// Queues Events.
+    /// Queues Events, and notifications of them, unless they were reported recently. A notification does not depend on its
+    /// Event, which may be dropped or refused.
     pub(in crate::controller) fn report(&mut self, events: impl IntoIterator<Item = Event>, now: Timestamp) {
         for event in events {
-            if self.events.report(event, now) {
+            if self.events.is_new(&event, now) {
+                let event = event.within_limits();
+                self.notify(&event);
+                self.events.add(event, now);
                 self.schedule_events();
             }
         }
     }
 
+    /// Posts an important Event as a notification, if this replica leads.
+    fn notify(&self, event: &Event) {
+        if self.leads {
+            self.notices.add(event);
+        }
+    }
+
     /// Queues an Event about a held change of a source.
     pub(super) fn report_hold(&mut self, source: Name, at: Timestamp) {
-        self.events.add(at, Topic::Held(source));
+        self.events.add_topic(Topic::Held(source), at);
         self.schedule_events();
     }
 
@@ -48,28 +63,54 @@ impl State {
             if due > now {
                 return Reconciled::Later(due);
             }
-            let event = match self.events.pop() {
-                Some(Topic::Event(event)) => Some(*event),
-                Some(Topic::Held(source)) => self.held_workloads.event(&self.index, &source, now),
-                Some(Topic::Unreadable(object)) => {
-                    let skipped = self.index.skipped(&object);
-                    let event =
-                        skipped.map(|skipped| event_texts::unreadable(&self.index, &object, skipped, now));
-                    event.filter(|event| self.events.is_new(event, now))
+            let event = match self.events.pop(now) {
+                Some(Next::Event(written)) => Some(written),
+                Some(Next::Topic(topic)) => {
+                    let event = self.compose(&topic, now);
+                    event.map(|event| self.events.composed(event, now))
                 }
                 None => None,
             };
-            if let Some(event) = event {
-                self.events.start(event.clone(), now);
+            if let Some(written) = event {
+                let event = written.item.event.clone();
+                self.events.start(written, now);
                 return Reconciled::Act(Action::WriteEvent(Box::new(event)));
             }
         }
         Reconciled::Done
     }
 
+    /// The Event about a topic; `None` if there is nothing to report any more.
+    fn compose(&mut self, topic: &Topic, now: Timestamp) -> Option<Event> {
+        match topic {
+            Topic::Held(source) => {
+                let event = self.held_workloads.event(&self.index, source, now)?.within_limits();
+                self.notify(&event);
+                Some(event)
+            }
+            Topic::Unreadable(object) => {
+                let skipped = self.index.skipped(object)?;
+                let event = event_texts::unreadable(&self.index, object, skipped, now);
+                self.events.is_new(&event, now).then(|| event.within_limits())
+            }
+        }
+    }
+
     /// The reasons of Events that were dropped for lack of room since the last call.
     pub fn take_dropped_events(&mut self) -> Vec<Reason> {
         self.events.take_dropped()
+    }
+
+    /// Reports the namespaces whose Events or notifications were dropped for lack of room since the last call: in the log, and
+    /// by an Event in the namespace.
+    pub fn report_dropped(&mut self, now: Timestamp) {
+        for (namespace, count) in self.notices.take_dropped() {
+            tracing::warn!(%namespace, count, "notifications of a namespace were dropped: too many waited");
+        }
+        for (namespace, count) in self.events.take_dropped_by_namespace() {
+            tracing::warn!(%namespace, count, "Events of a namespace were dropped: too many waited");
+            self.report([events_dropped(&namespace, count, now)], now);
+        }
     }
 
     /// Queues a check of a workload that may refer to a missing source.
@@ -88,7 +129,12 @@ impl State {
     }
 
     /// Records and reports that an object cannot be read.
-    pub(in crate::controller) fn set_unreadable(&mut self, object: &User, uid: &Uid, error: &Unreadable) {
+    pub(in crate::controller) fn set_unreadable(
+        &mut self,
+        object: &User,
+        (uid, error): (&Uid, &Unreadable),
+        now: Timestamp,
+    ) {
         if !self.index.set_unreadable(object, uid, error) {
             return;
         }
@@ -108,15 +154,20 @@ impl State {
                 tracing::warn!(object = name, limit, "object refers to too many names and is skipped");
             }
         }
-        self.events.add_unreadable(object.clone());
+        self.report_unreadable(object.clone(), now);
+    }
+
+    /// Queues an Event about an object that cannot be read, which waits for the Events about changes.
+    fn report_unreadable(&mut self, object: User, now: Timestamp) {
+        self.events.add_topic(Topic::Unreadable(object), now);
         self.schedule_events();
     }
 
     /// Reports every object that cannot be read. Called when this replica begins to lead.
-    pub(super) fn report_all_unreadable(&mut self) {
-        for (object, _) in self.index.unreadable() {
-            self.events.add_unreadable(object.clone());
+    pub(super) fn report_all_unreadable(&mut self, now: Timestamp) {
+        let objects: Vec<_> = self.index.unreadable().map(|(object, _)| object.clone()).collect();
+        for object in objects {
+            self.report_unreadable(object, now);
         }
-        self.schedule_events();
     }
 }

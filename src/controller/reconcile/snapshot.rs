@@ -238,7 +238,7 @@ impl State {
     }
 
     /// Reports a snapshot that is deleted although it is among the newest that its source keeps.
-    fn report_dropped(&mut self, name: &Name, now: Timestamp) {
+    fn report_dropped_snapshots(&mut self, name: &Name, now: Timestamp) {
         let Some(source) = self.source_of(name) else { return };
         let index = &self.index;
         let Some(known) = index.existing_source(&source) else { return };
@@ -277,7 +277,7 @@ impl State {
             return Reconciled::Later(due);
         }
         let (version, digest) = (record.version(), record.digest);
-        self.report_dropped(name, now);
+        self.report_dropped_snapshots(name, now);
         Reconciled::Act(Action::Sweep { snapshot: name.clone(), version, digest })
     }
 }

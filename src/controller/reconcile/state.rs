@@ -57,6 +57,8 @@ pub struct State {
     pub(in crate::controller) key_loss_is_reported: bool,
     /// Where important Events go, besides the API server.
     pub(in crate::controller) notices: Notices,
+    /// Whether this replica leads, and therefore posts notifications. A state without a loop does.
+    pub(in crate::controller) leads: bool,
     /// An empty list that keeps its capacity: every event of a watch needs one.
     pub(in crate::controller) changes: Vec<IndexChange>,
 }
@@ -77,6 +79,7 @@ impl State {
             notices: Notices::default(),
             dropped_snapshots: 0,
             key_loss_is_reported: false,
+            leads: true,
             changes: Vec::new(),
         }
     }
@@ -85,6 +88,11 @@ impl State {
     #[must_use]
     pub fn notifying(self, notices: Notices) -> Self {
         Self { notices, ..self }
+    }
+
+    /// Records whether this replica leads.
+    pub(in crate::controller) fn set_leading(&mut self, leads: bool) {
+        self.leads = leads;
     }
 
     /// Serves only these namespaces: workloads in others reach no webhook, so a roll would have no effect.

@@ -101,7 +101,7 @@ impl<R> Parsed<R> {
             }
             // Its references are unknown: it stays an owner of its snapshots.
             Err(error) => {
-                state.set_unreadable(user, &self.uid, &error);
+                state.set_unreadable(user, (&self.uid, &error), now);
                 None
             }
         }

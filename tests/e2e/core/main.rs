@@ -36,6 +36,7 @@ mod single_apply;
 mod snapshot_limits;
 mod snapshots;
 mod spelling;
+mod turns;
 mod undo;
 mod unreadable_objects;
 mod unseen_settings;
