@@ -113,6 +113,9 @@ keys! {
     GROUP = "group", Label, by User, on Namespace,
         "a name",
         "sources of the same name and content in all namespaces of a [group](concepts.md#groups-of-namespaces) are one change";
+    GROUP_REVERT = "group-revert", Label, by User, on Namespace,
+        "`\"true\"`, `\"false\"`; `\"false\"`",
+        "`\"true\"`: a failure in another namespace of the [group](concepts.md#groups-of-namespaces) refuses the content in this one too, if its source has `on-failure: revert`";
     EXCLUDE = "exclude", Annotation, by User, on Workload,
         "`name, secret/name`",
         "leave these references as written";

@@ -180,10 +180,11 @@ pub(super) fn describe(source: &ObjectName, spread: &Spread<String>, wait: Wait<
     let unhealthy = spread.progress().map_or(&[][..], |progress| &progress.unhealthy);
     match wait {
         Wait::Full => "held by workloads that are rolling (max-in-flight)".to_owned(),
-        Wait::Bad(proof) if proof.rolled_back => {
-            format!("held by {}, which was put back from the change", proof.workload)
+        Wait::Bad(proof) => {
+            let by = proof.workload.as_deref().unwrap_or("a workload of another namespace of the group");
+            let how = if proof.rolled_back { "was put back from" } else { "failed with" };
+            format!("held by {by}, which {how} the change")
         }
-        Wait::Bad(proof) => format!("held by {}, which failed with the change", proof.workload),
         Wait::Invalid(why) => format!("held by the settings of {source}: {why}"),
         Wait::Refused => format!("refused, see kubectl confrev history {}", source.name),
         Wait::Aborted => {
@@ -240,7 +241,8 @@ pub(super) fn spread_over(
     let mut strictest = policy.clone();
     for (of, content, policy) in one_change(namespace, (content, policy), others) {
         let refused = refused(inventory, of, source, (content, &policy)).is_some();
-        verdicts.push(Verdict { refused, ..policy.verdict(source, content) });
+        let verdict = Verdict { refused, ..policy.verdict(source, content) };
+        verdicts.push(if of == namespace { verdict } else { verdict.from_elsewhere() });
         if !strictest.has_settings_of(&policy) {
             strictest = strictest.strictest(&policy);
         }

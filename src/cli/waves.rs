@@ -147,7 +147,9 @@ pub(super) async fn act(
 ) -> Result<String, Failure> {
     let history = History::read(target, source.clone()).await?;
     let others = Others::of(target, &history).await?;
-    let retried = if action == WaveCommand::Retry { retry(&history) } else { None };
+    // The content may be refused in any namespace of the group: a failure refuses it in its own.
+    let mut histories = std::iter::once(&history).chain(&others.sources);
+    let retried = if action == WaveCommand::Retry { histories.find_map(retry) } else { None };
     // Another run of the analysis that does not let the next wave begin.
     let mut again = None;
     let (key, value, said) = if let Some(retried) = retried {
@@ -190,15 +192,16 @@ pub(super) async fn act(
         }
         annotations
     };
-    let mut values = vec![(&target.namespace, with_again(value.clone(), own.as_deref()))];
-    for other in &others.sources {
-        let value = match retry(other).filter(|_| key == annotations::RETRIED) {
+    let mut values = Vec::new();
+    for of in std::iter::once(&history).chain(&others.sources) {
+        let value = match retry(of).filter(|_| key == annotations::RETRIED) {
             Some((_, value, _)) => value,
             None if key == annotations::RETRIED => continue,
-            None => of_namespace(&value, own.as_deref(), snapshot_of(other).as_deref()),
+            None => of_namespace(&value, own.as_deref(), snapshot_of(of).as_deref()),
         };
-        values.push((&other.namespace, with_again(value, snapshot_of(other).as_deref())));
+        values.push((&of.namespace, with_again(value, snapshot_of(of).as_deref())));
     }
+    let in_group = values.len();
     for (namespace, annotations) in values {
         let body = json!({"metadata": {"annotations": annotations}});
         let path = format!("/api/v1/namespaces/{namespace}/{}/{}", source.kind.plural(), source.name);
@@ -207,8 +210,7 @@ pub(super) async fn act(
             target.patch(&path, "application/merge-patch+json", &body, only_try).await?;
         }
     }
-    let count = others.sources.len();
-    let of_group = if count > 0 { format!(", in {} namespaces", count + 1) } else { String::new() };
+    let of_group = if in_group > 1 { format!(", in {in_group} namespaces") } else { String::new() };
     Ok(format!("{}/{}: {said}{of_group}", source.kind.as_str(), source.name))
 }
 

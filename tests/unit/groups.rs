@@ -54,6 +54,10 @@ struct Fleet {
     calls: BTreeMap<String, usize>,
     /// The annotation `order` of a namespace.
     order: Option<(&'static str, i32)>,
+    /// The namespaces with the label `group-revert`.
+    revert_with_group: fn(&str) -> bool,
+    /// The Events, by namespace.
+    events: BTreeMap<Arc<str>, Vec<String>>,
 }
 
 impl Fleet {
@@ -70,6 +74,8 @@ impl Fleet {
             pokes: 0,
             calls: BTreeMap::new(),
             order: None,
+            revert_with_group: |_| false,
+            events: BTreeMap::new(),
         };
         for number in 0..namespaces {
             let namespace: Arc<str> = format!("ns-{number:03}").into();
@@ -95,8 +101,9 @@ impl Fleet {
         self.desk.now = now;
         for namespace in self.worlds.keys() {
             let order = self.order.filter(|(name, _)| *name == &**namespace).map(|(_, order)| Ok(order));
-            let settings =
-                NamespaceSettings { group: Some("shop".into()), order, ..NamespaceSettings::default() };
+            let group_revert = (self.revert_with_group)(namespace);
+            let group = Some("shop".into());
+            let settings = NamespaceSettings { group, group_revert, order, ..NamespaceSettings::default() };
             self.desk.state.apply_namespace_settings(namespace, settings, now);
         }
         let namespaces: Vec<_> = self.worlds.keys().cloned().collect();
@@ -222,8 +229,20 @@ impl Fleet {
                 let after = format!("{} with the mark", before.resource_version);
                 Outcome::RefusedSet(RefusedSet { snapshot, before, after, refusal })
             }
+            Action::WriteEvent(event) => {
+                let events = self.events.entry(event.namespace).or_default();
+                events.push(format!("{:?}: {}", event.reason, event.note));
+                Outcome::Done
+            }
             _ => Outcome::Done,
         }
+    }
+
+    /// The reason for which a namespace refuses a content.
+    fn refusal(&self, namespace: &str, color: &str) -> Option<String> {
+        let name = ObjectName::new(SourceKind::ConfigMap, Self::snapshot(color));
+        let snapshot = self.worlds[namespace].objects.get(&name)?;
+        snapshot["metadata"]["annotations"][annotations::REFUSED].as_str().map(str::to_owned)
     }
 
     /// No wave begins before all workloads that moved are healthy.
@@ -276,6 +295,8 @@ fn waves() -> Value {
 /// A content with which every other workload fails, then its correction. Returns whether the controller was killed.
 fn bad_change(namespaces: usize, each: usize, ends: &[usize], until_kill: Option<usize>) -> bool {
     let mut fleet = Fleet::new(namespaces, each, |_| waves());
+    fleet.revert_with_group = |_| true;
+    fleet.restart();
     fleet.ends = ends.to_vec();
     fleet.act();
     fleet.until_kill = until_kill;
@@ -312,6 +333,79 @@ fn group_moves_in_one_sequence_and_reverts_together() {
 fn leader_killed_at_each_action_keeps_the_wave() {
     let killed = (0..).step_by(5).take_while(|action| bad_change(3, 3, &[1, 4], Some(*action))).count();
     assert!(killed > 10, "{killed}");
+}
+
+/// Two namespaces with four workloads each, whose sources revert. Those of the second namespace fail with red and grey.
+fn two_tenants(revert_with_group: fn(&str) -> bool) -> (Fleet, [Arc<str>; 2]) {
+    let mut fleet = Fleet::new(2, 4, |_| json!({annotations::ON_FAILURE: "revert"}));
+    fleet.revert_with_group = revert_with_group;
+    fleet.restart();
+    fleet.act();
+    let namespaces = ["ns-000", "ns-001"].map(Arc::from);
+    fleet.bad = ("red", |number| number >= 4);
+    (fleet, namespaces)
+}
+
+const FIRST: [usize; 4] = [0, 1, 2, 3];
+
+/// The workloads of the first namespace have finished a change. Those of the second one fail with the same content.
+#[test]
+fn failure_takes_back_its_own_namespace_alone() {
+    let (mut fleet, [first, second]) = two_tenants(|_| false);
+    fleet.write(&first, "red");
+    fleet.pass(5);
+    assert_eq!(fleet.on("red"), BTreeSet::from(FIRST));
+    fleet.write(&second, "red");
+    for _ in 0..60 {
+        fleet.pass(1);
+        assert!(fleet.on("red").is_superset(&FIRST.into()), "{:?}", fleet.on("red"));
+    }
+    assert_eq!(fleet.on("red"), BTreeSet::from(FIRST), "the second namespace went back");
+    assert_eq!(fleet.refusal(&first, "red"), None);
+    assert!(fleet.refusal(&second, "red").is_some_and(|reason| reason.starts_with("Deployment/web-")));
+    let told = fleet.events.remove(&first).unwrap_or_default();
+    assert!(!told.iter().any(|event| event.contains("efused") || event.contains("ns-001")), "{told:?}");
+}
+
+/// The second namespace fails with a content that the first one has not begun.
+#[test]
+fn failure_holds_the_other_namespaces_until_it_ends() {
+    let (mut fleet, [first, second]) = two_tenants(|_| false);
+    fleet.write(&second, "red");
+    fleet.pass(30);
+    assert!(fleet.refusal(&second, "red").is_some());
+    fleet.write(&first, "red");
+    fleet.pass(30);
+    assert_eq!((fleet.on("red").len(), fleet.refusal(&first, "red")), (0, None), "it is held");
+    let told = fleet.events.get(&first).cloned().unwrap_or_default();
+    let why = "4 workloads are held: a workload of another namespace of the group failed with demo-";
+    assert!(told.iter().any(|event| event.starts_with("RollHeld: ") && event.contains(why)), "{told:?}");
+    assert!(!told.iter().any(|event| event.contains("ns-001")), "{told:?}");
+    // With other content, the second namespace is another change.
+    fleet.write(&second, "green");
+    fleet.pass(10);
+    assert_eq!(fleet.on("red"), BTreeSet::from(FIRST));
+}
+
+/// The label is consent: it counts in the namespace that is taken back, and no other one is.
+#[test]
+fn label_extends_failures_to_its_namespace() {
+    let (mut fleet, [first, second]) = two_tenants(|namespace| namespace == "ns-000");
+    fleet.write(&first, "red");
+    fleet.pass(5);
+    fleet.write(&second, "red");
+    fleet.pass(30);
+    assert_eq!(fleet.on("red").len(), 0);
+    let reason = fleet.refusal(&first, "red");
+    assert_eq!(reason.as_deref(), Some("the change failed in another namespace of the group"));
+    // A failure there does not reach the other one, which has no label.
+    fleet.bad = ("grey", |number| number < 4);
+    fleet.write(&second, "grey");
+    fleet.pass(10);
+    fleet.write(&first, "grey");
+    fleet.pass(30);
+    assert_eq!(fleet.on("grey"), BTreeSet::from([4, 5, 6, 7]));
+    assert_eq!(fleet.refusal(&second, "grey"), None);
 }
 
 /// The settings of the strictest source count, so that a tenant cannot move workloads of others.

@@ -14,6 +14,7 @@ mod analysis_runs;
 mod api_server;
 mod bind_mode;
 mod bind_mode_deletions;
+mod bind_mode_first_owner;
 mod bind_mode_owners;
 mod controller;
 mod corpus;

@@ -149,17 +149,42 @@ terms cover the other kinds. A second term for those would match again the write
 || pair[0][?key] == pair[1][?key]))
 {{- end }}
 
-{{/* A CEL expression: the part of a name that a source and all of its snapshots have in common. A snapshot's name ends in
-a dash and hex digits, as a source's name may too. The longest names are cut to make room for the digits. */}}
-{{- define "confrev.celBase" -}}
-{{ . }}.substring(0, [180, size({{ . }}) - size({{ . }}.find("(-[0-9a-f]{10,64})+$"))].min())
+{{/* A CEL expression: whether a snapshot of a source may have this name: (dict "source" NAME "name" NAME): the name of the source, a
+dash, and one of the numbers of hex digits that confrev uses. The name of the source is cut, with the dots at its end, if the digits would not
+fit otherwise. */}}
+{{- define "confrev.celIsSnapshotOf" -}}
+[{{ .name }}.find(r'-([0-9a-f]{10}|[0-9a-f]{16}|[0-9a-f]{30}|[0-9a-f]{32}|[0-9a-f]{64})$')].all(end, end != ""
+&& [{{ .source }}.substring(0, [size({{ .source }}), 253 - size(end)].min())].all(cut,
+[{{ .name }}.substring(0, size({{ .name }}) - size(end))].all(stem,
+cut.startsWith(stem) && cut.substring(size(stem)).replace(".", "") == "")))
 {{- end }}
 
-{{/* A CEL expression: a reference to a ConfigMap or Secret, with its name reduced: (dict "of" REFERENCE "name" FIELD
-"fields" FIELDS). FIELDS are all its fields except the name. */}}
+{{/* A CEL string: the form of the annotation `sources`, as confrev writes it. */}}
+{{- define "confrev.celSources" -}}
+{{- $entry := `"[0-9a-z.-]+":"[0-9a-z.-]+"` }}
+{{- $configMaps := printf `"configmaps":[{](%s,)*%s[}]` $entry $entry }}
+{{- $secrets := printf `"secrets":[{](%s,)*%s[}]` $entry $entry -}}
+r'^[{](({{ $configMaps }}|{{ $secrets }}|{{ $configMaps }},{{ $secrets }}))?[}]$'
+{{- end }}
+
+{{/* A CEL expression: the entries of a part of the annotation `sources`, each as the names of the source and of its snapshot. */}}
+{{- define "confrev.celEntries" -}}
+{{ . }}.findAll(r'"[^"]+":"[^"]+"').map(entry, entry.substring(1, size(entry) - 1).split("\":\""))
+{{- end }}
+
+{{/* A CEL expression: the name of the source of a reference: (dict "name" NAME "kind" KIND), with KIND `configMap` or `secret`. It is the
+name itself if the annotation `sources` of neither template has it as a snapshot. */}}
+{{- define "confrev.celBase" -}}
+{{ .name }} in variables.{{ .kind }}Plain ? {{ .name }}.substring(0, {{ .name }}.lastIndexOf("-"))
+: {{ .name }} in variables.{{ .kind }}Names ? variables.{{ .kind }}Bases[variables.{{ .kind }}Names.indexOf({{ .name }})]
+: {{ .name }}
+{{- end }}
+
+{{/* A CEL expression: a reference to a ConfigMap or Secret, with the name of its source: (dict "of" REFERENCE "name" FIELD
+"fields" FIELDS "kind" KIND). FIELDS are all its fields except the name. */}}
 {{- define "confrev.celReference" -}}
 [dyn([{{ .of }}.?{{ .name }}.orValue("")].map(n,
-{{ include "confrev.celBase" "n" }})),
+{{ include "confrev.celBase" (dict "name" "n" "kind" .kind) }})),
 {{ range $i, $field := .fields }}{{ if $i }}, {{ end }}dyn({{ $.of }}.?{{ $field }}){{ end }}]
 {{- end }}
 
@@ -177,7 +202,7 @@ has({{ $of }})
 && has({{ $of }}.name) && has({{ $of }}.key)
 && size({{ $of }}) == (has({{ $of }}.optional) ? 3 : 2)
 ? dyn([dyn({{ $ }}.name), dyn({{ $field | quote }}),
-dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "key" "optional")) }})]) :
+dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "key" "optional") "kind" (trimSuffix "KeyRef" $field)) }})]) :
 {{- end }} {{ . }})
 {{- end }}
 
@@ -189,7 +214,7 @@ has({{ $of }})
 && {{ include "confrev.celOnly" (dict "of" $ "fields" (list "prefix" $field)) }}
 && {{ include "confrev.celOnly" (dict "of" $of "fields" (list "name" "optional")) }}
 ? dyn([dyn({{ $ }}.?prefix), dyn({{ $field | quote }}),
-dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "optional")) }})]) :
+dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "optional") "kind" (trimSuffix "Ref" $field)) }})]) :
 {{ end }}{{ . }}
 {{- end }}
 
@@ -201,7 +226,7 @@ size({{ . }}) != 2 ? {{ . }} :
 has({{ $of }})
 && {{ include "confrev.celOnly" (dict "of" $of "fields" (list $name "items" "defaultMode" "optional")) }}
 ? dyn([dyn({{ $ }}.?name), dyn({{ $field | quote }}),
-dyn({{ include "confrev.celReference" (dict "of" $of "name" $name "fields" (list "items" "defaultMode" "optional")) }})]) :
+dyn({{ include "confrev.celReference" (dict "of" $of "name" $name "fields" (list "items" "defaultMode" "optional") "kind" $field) }})]) :
 {{- end }}
 has({{ . }}.projected)
 && {{ include "confrev.celOnly" (dict "of" (printf "%s.projected" .) "fields" (list "sources" "defaultMode")) }}
@@ -212,7 +237,7 @@ dyn({{ . }}.projected.?sources.orValue([]).map(s, size(s) != 1 ? s :
 has({{ $of }})
 && {{ include "confrev.celOnly" (dict "of" $of "fields" (list "name" "items" "optional")) }}
 ? dyn([dyn({{ $field | quote }}),
-dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "items" "optional")) }})]) :
+dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "items" "optional") "kind" $field) }})]) :
 {{- end }} s))]) : {{ . }}
 {{- end }}
 

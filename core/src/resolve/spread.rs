@@ -233,8 +233,8 @@ fn hash(seed: &[u8], path: &[&str]) -> u64 {
 /// A workload that proved a content bad.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof<K> {
-    /// The workload.
-    pub workload: K,
+    /// The workload; `None` if only its namespace is known to be another one of the group.
+    pub workload: Option<K>,
     /// It was rolled back from the content. Otherwise it failed with the content.
     pub rolled_back: bool,
 }
@@ -334,7 +334,7 @@ impl<K: Clone> Spread<K> {
         for Member { workload, standing, is_rolling } in members {
             let moved = if let Standing::Moved(moved) = standing { Some(moved) } else { None };
             if let Some(bad) = moved.filter(|moved| spread.bad.is_none() && moved.is_bad(now)) {
-                spread.bad = Some(Proof { workload: workload.clone(), rolled_back: bad.rolled_back });
+                spread.bad = Some(Proof { workload: Some(workload.clone()), rolled_back: bad.rolled_back });
             }
             if moved.is_some_and(Moved::is_under_way) || is_rolling {
                 let may_last = !is_rolling && moved.is_some_and(Moved::may_last);
@@ -343,6 +343,10 @@ impl<K: Clone> Spread<K> {
             if policy.waves.is_some() {
                 count.add(workload, standing, is_rolling);
             }
+        }
+        // The failed workload went back there, so nothing else shows its failure.
+        if verdict.refused_elsewhere && spread.bad.is_none() {
+            spread.bad = Some(Proof { workload: None, rolled_back: false });
         }
         // If a workload was moved to other content since, this content was replaced and is back: the promotion was about the change
         // before. The managedFields of the source show the same, but an object may have none.

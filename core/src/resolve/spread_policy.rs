@@ -50,9 +50,17 @@ pub struct Verdict {
     pub aborted: bool,
     /// The content is refused, since a workload failed with it.
     pub refused: bool,
+    /// The content is refused in another namespace of the group. It holds this one, and takes nothing back here.
+    pub refused_elsewhere: bool,
 }
 
 impl Verdict {
+    /// The same decision, as the other namespaces of the group heed it: a refusal there is only a hold here.
+    #[must_use]
+    pub fn from_elsewhere(self) -> Self {
+        Self { refused: false, refused_elsewhere: self.refused || self.refused_elsewhere, ..self }
+    }
+
     /// What was decided about a change that is in several sources: a wave is promoted if all of them say so, and any of them
     /// stops the change.
     #[must_use]
@@ -62,6 +70,7 @@ impl Verdict {
             promoted_at: self.promoted_at.into_iter().chain(other.promoted_at).min(),
             aborted: self.aborted || other.aborted,
             refused: self.refused || other.refused,
+            refused_elsewhere: self.refused_elsewhere || other.refused_elsewhere,
         }
     }
 }
@@ -183,6 +192,7 @@ impl SpreadPolicy {
             promoted_at: promotion_time(promoted).filter(|_| is_about_it),
             aborted: self.aborted.as_deref().is_some_and(is_present),
             refused: false,
+            refused_elsewhere: false,
         }
     }
 
@@ -271,8 +281,13 @@ mod tests {
     #[test]
     fn strictest_verdict_has_each_limit_of_both() {
         let at = |second| Timestamp::from_second(second).ok();
-        let verdict =
-            |promoted, promoted_at, aborted, refused| Verdict { promoted, promoted_at, aborted, refused };
+        let verdict = |promoted, promoted_at, aborted, refused| Verdict {
+            promoted,
+            promoted_at,
+            aborted,
+            refused,
+            refused_elsewhere: refused,
+        };
         for (one, other, expected) in [
             (verdict(1, at(5), false, false), verdict(2, at(4), true, false), verdict(1, at(4), true, false)),
             (verdict(3, None, false, true), verdict(0, at(4), false, false), verdict(0, at(4), false, true)),

@@ -36,13 +36,36 @@ impl ChangedSources<'_> {
         policy
     }
 
-    /// What was decided about the change.
+    /// What was decided about the change, for the namespace of the source that was asked about.
     pub(crate) fn verdict(&self, index: &Index) -> Verdict {
         let of = |(name, known): &(Name, &SourceRecord)| {
             let verdict = known.spread.verdict(&name.object, &known.present.digests);
             Verdict { refused: index.refused_of(name, known).is_some(), ..verdict }
         };
-        self.sources.iter().map(of).reduce(Verdict::strictest).unwrap_or_default()
+        let Some((own, others)) = self.sources.split_first() else { return Verdict::default() };
+        let others = others.iter().map(|other| of(other).from_elsewhere());
+        others.fold(of(own), Verdict::strictest)
+    }
+
+    /// The source whose content a failure refuses; `None` if nothing is to be refused. A failure refuses content in its own namespace.
+    /// Only if the source there does not revert, it begins in a namespace that reverts with its group.
+    pub(crate) fn to_refuse(&self, index: &Index) -> Option<(&Name, &SourceRecord)> {
+        let ((own, known), others) = self.sources.split_first()?;
+        let is_refused = |name: &Name, known: &SourceRecord| index.refused_of(name, known).is_some();
+        if known.spread.reverts {
+            return (!is_refused(own, known)).then_some((own, *known));
+        }
+        let joined = || {
+            let joins = |(name, known): &&(Name, &SourceRecord)| {
+                known.spread.reverts && index.groups.reverts_with_group(&name.namespace)
+            };
+            others.iter().filter(joins)
+        };
+        // The refusal of one of them reaches the others.
+        if joined().any(|(name, known)| is_refused(name, known)) {
+            return None;
+        }
+        joined().next().map(|(name, known)| (name, *known))
     }
 
     /// The source in whose namespace the waves of the change are analysed: the first one, by namespace, with the annotation.
@@ -127,10 +150,13 @@ impl Index {
         ChangedSources { sources: std::iter::once((source.clone(), content)).chain(others).collect() }
     }
 
-    /// The refusal of the present content of a source in another namespace of its group. `None` if the source does not revert,
-    /// or a person asked to try the content again, which `snapshot` of this namespace holds.
+    /// The refusal of the present content of a source in another namespace of its group, if that reaches this namespace. `None` if the
+    /// source does not revert, or a person asked to try the content again, which `snapshot` of this namespace holds.
     pub(crate) fn refused_elsewhere(&self, source: &Name, snapshot: &str) -> Option<&Refusal> {
         let known = self.existing_source(source).filter(|known| known.spread.reverts)?;
+        if !self.groups.reverts_with_group(&source.namespace) {
+            return None;
+        }
         self.siblings(source)
             .filter(|(_, other)| other.present.digests.same_content(&known.present.digests))
             .find_map(|(name, _)| {
@@ -233,11 +259,12 @@ mod tests {
         assert_eq!(index.groups.len(), 1, "{:?}", index.groups);
     }
 
-    /// One namespace refuses a content for all of its group.
+    /// A namespace that refuses a content holds the others of its group. A failure there refuses the content here only with consent.
     #[test]
-    fn refusal_counts_for_the_change() {
+    fn refusal_elsewhere_only_holds() {
         let mut index = two_namespaces();
         let changes = &mut Vec::new();
+        index.set_read(&source("a"), Some(reverting("a", 2)), changes);
         for namespace in ["ns", "other"] {
             index.apply_namespace_settings(&namespace.into(), group("x"), changes);
         }
@@ -245,11 +272,58 @@ mod tests {
             let source = source("a");
             let known = index.existing_source(&source).unwrap();
             let change = index.change(&source, known);
-            (change.sources.len(), change.verdict(index).refused)
+            let Verdict { refused, refused_elsewhere, .. } = change.verdict(index);
+            (change.sources.len(), refused, refused_elsewhere)
         };
-        assert_eq!(verdict(&index), (2, false));
+        assert_eq!(verdict(&index), (2, false, false));
         let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
         index.apply_snapshot(&other("a").sibling(snapshot("a", 2)), Some(refused), changes);
-        assert_eq!(verdict(&index), (2, true));
+        assert_eq!(verdict(&index), (2, false, true));
+        let theirs = other("a");
+        let change = index.change(&theirs, index.existing_source(&theirs).unwrap());
+        let of_other = change.verdict(&index);
+        assert_eq!((of_other.refused, of_other.refused_elsewhere), (true, false));
+        for (consents, expected) in [(false, false), (true, true)] {
+            let settings = NamespaceSettings { group_revert: consents, ..group("x") };
+            index.apply_namespace_settings(&"ns".into(), settings, &mut Vec::new());
+            let reaches = index.refused_elsewhere(&source("a"), "a-2000000000").is_some();
+            assert_eq!(reaches, expected, "the namespace reverts with its group: {consents}");
+        }
+    }
+
+    /// Which namespace a failure in `ns` refuses.
+    #[test]
+    fn failure_refuses_in_its_own_namespace_first() {
+        let lasting = || SourceRecord { spread: SpreadPolicy::default().into(), ..reverting("a", 2) };
+        let mark = |index: &mut Index, of: Name| {
+            let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+            index.apply_snapshot(&of.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        };
+        for (what, own_reverts, other_joins, marked, expected) in [
+            ("its source reverts", true, true, None, Some("ns")),
+            ("its source reverts, and no other namespace joins", true, false, None, Some("ns")),
+            ("it is refused there", true, true, Some(source("a")), None),
+            ("it is refused in the other namespace", true, true, Some(other("a")), Some("ns")),
+            ("its source does not revert", false, false, None, None),
+            ("its source does not revert, and another namespace joins", false, true, None, Some("other")),
+            ("it is refused in the namespace that joins", false, true, Some(other("a")), None),
+        ] {
+            let mut index = two_namespaces();
+            index.set_read(
+                &source("a"),
+                Some(if own_reverts { reverting("a", 2) } else { lasting() }),
+                &mut Vec::new(),
+            );
+            index.apply_namespace_settings(&"ns".into(), group("x"), &mut Vec::new());
+            let settings = NamespaceSettings { group_revert: other_joins, ..group("x") };
+            index.apply_namespace_settings(&"other".into(), settings, &mut Vec::new());
+            if let Some(of) = marked {
+                mark(&mut index, of);
+            }
+            let name = source("a");
+            let change = index.change(&name, index.existing_source(&name).unwrap());
+            let found = change.to_refuse(&index).map(|(name, _)| &*name.namespace);
+            assert_eq!(found, expected, "{what}");
+        }
     }
 }

@@ -54,6 +54,12 @@ impl Groups {
         members.into_iter().flatten().filter(move |member| ***member != *namespace)
     }
 
+    /// Whether a failure in another namespace of the group refuses content in this namespace too. The label of this namespace
+    /// decides: no other namespace can make it give up content that it runs.
+    pub(crate) fn reverts_with_group(&self, namespace: &str) -> bool {
+        self.settings(namespace).is_some_and(|settings| settings.group_revert)
+    }
+
     /// Replaces the settings of a namespace. Returns the previous ones.
     pub(super) fn set(&mut self, namespace: &Arc<str>, new: NamespaceSettings) -> NamespaceSettings {
         if let Some(group) = &new.group {

@@ -152,6 +152,8 @@ pub struct NamespaceSettings {
     pub window: Option<Box<str>>,
     /// The label `group`.
     pub group: Option<Arc<str>>,
+    /// The label `group-revert`: a failure in another namespace of the group refuses content in this one.
+    pub group_revert: bool,
     /// The annotation `order`. An error says why it cannot be followed.
     pub order: Option<Result<i32, Box<str>>>,
 }

@@ -141,7 +141,7 @@ impl State {
             Some((RunState::Undecided(_), at)) => read(REREAD, at),
             Some((RunState::Failed(why), at)) => {
                 let reason = format!("AnalysisRun {name} of wave {}: {why}", ended.wave);
-                let refuse = self.refuse_change(&self.index.change(source, known), &reason, now);
+                let refuse = self.refuse_change(&self.index.change(source, known), None, &reason, now);
                 refuse.map_or_else(|| read(REREAD, at), Reconciled::Act)
             }
         }

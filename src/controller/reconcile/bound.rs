@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl State {
-    /// Adds the missing owners; with `unbind`, also removes confrev's owners that no longer use the object, once a live read has
+    /// Adds the missing owners, of which the first is a revision; with `unbind`, also removes confrev's owners that no longer use the object, once a live read has
     /// shown it. Owners that others added stay. The last owner stays too: without owners, the object would never be deleted. An object that
     /// only former users own is released.
     pub(super) fn bind_bound(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
@@ -37,7 +37,8 @@ impl State {
         }
         let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
         let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
-        let wanted = at_most(MAX_OWNERS.saturating_sub(others), all.clone(), &record.owners);
+        let binding = owners::binding(all.clone(), &record.owners);
+        let wanted = at_most(MAX_OWNERS.saturating_sub(others), binding, &record.owners);
         let owners: CompactSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
         if let Some(verify) = owners::verify_removed(index, name, &wanted, &record.owners) {
             return Some(verify);

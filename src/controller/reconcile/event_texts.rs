@@ -92,10 +92,18 @@ pub(super) fn wave_begins(
     event_on_source(index, source, Reason::WaveBegun, note, now)
 }
 
+/// A proof, as an Event in the namespace of a source reports it. It names no workload of another namespace of the group: a reader
+/// of Events here may have no rights there.
+pub(super) fn as_seen_from(source: &Name, proof: &Proof<WorkloadKey>) -> Proof<WorkloadKey> {
+    let workload = proof.workload.clone().filter(|workload| workload.namespace == source.namespace);
+    Proof { workload, rolled_back: proof.rolled_back }
+}
+
 /// How a workload proved a content of a source bad.
 pub(super) fn proof(index: &Index, source: &Name, digest: &Digest, proof: &Proof<WorkloadKey>) -> String {
     let how = if proof.rolled_back { "was rolled back from" } else { "failed with" };
-    format!("{} {how} {}", display_beside(index, source, &proof.workload), named(source, digest))
+    let by = display_in(index, source, proof.workload.as_ref());
+    format!("{by} {how} {}", named(source, digest))
 }
 
 /// A failed workload holds the others. `held`: how many.
@@ -124,12 +132,12 @@ pub(super) fn released(
     index: &Index,
     source: &Name,
     digest: &Digest,
-    by: &WorkloadKey,
+    by: Option<&WorkloadKey>,
     now: Timestamp,
 ) -> Option<Event> {
     let is_present = index.existing_source(source)?.present.digests.contains(digest);
     let then = if is_present { "the next workloads roll" } else { "the source changed" };
-    let (by, of) = (display_beside(index, source, by), named(source, digest));
+    let (by, of) = (display_in(index, source, by), named(source, digest));
     let note = format!("{by} no longer holds the roll to {of}: {then}");
     event_on_source(index, source, Reason::RollReleased, note, now)
 }
@@ -158,9 +166,12 @@ fn named(source: &Name, digest: &Digest) -> String {
     snapshot_name(&source.object.name, digest, DIGITS[0])
 }
 
-/// A workload in a message about a source; with its namespace if that is another one.
-fn display_beside(index: &Index, source: &Name, key: &WorkloadKey) -> String {
-    if key.namespace == source.namespace { index.display_short(key) } else { index.display(key) }
+/// A workload in a message in the namespace of a source. One of another namespace is not named.
+fn display_in(index: &Index, source: &Name, key: Option<&WorkloadKey>) -> String {
+    match key.filter(|key| key.namespace == source.namespace) {
+        Some(key) => index.display_short(key),
+        None => "a workload of another namespace of the group".to_owned(),
+    }
 }
 
 /// The sources that a workload moved to other content, with the names before and after.

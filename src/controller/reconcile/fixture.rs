@@ -80,8 +80,17 @@ pub(crate) fn moved_one(health: Health, annotations: &[(&str, &'static str)]) ->
 
 /// Puts the namespace, and another one, into a group.
 pub(crate) fn set_group(state: &mut State, other: &str) {
+    set_group_that(state, other, false);
+}
+
+/// The same. `reverts`: a failure in one of the namespaces refuses the content in both.
+pub(crate) fn set_group_that(state: &mut State, other: &str, reverts: bool) {
     for namespace in ["ns", other] {
-        let settings = NamespaceSettings { group: Some("group".into()), ..NamespaceSettings::default() };
+        let settings = NamespaceSettings {
+            group: Some("group".into()),
+            group_revert: reverts,
+            ..NamespaceSettings::default()
+        };
         state.index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
     }
 }

@@ -44,6 +44,8 @@ struct Recent {
     spread: Spread<WorkloadKey>,
     /// The content that it applies to. In a group, each namespace may have digests of its own.
     content: Digests,
+    /// Whether the content is refused in the namespace. A refusal in another one of the group is a hold.
+    refused: bool,
     at: Timestamp,
 }
 
@@ -187,7 +189,10 @@ impl HeldWorkloads {
         now: Timestamp,
     ) -> Result<Option<Event>, Wait<WorkloadKey>> {
         let scope = index.scope(source);
-        let is_of_it = |recent: &&Recent| recent.content.same_content(&known.present.digests);
+        let refused = index.refused(source).is_some();
+        let is_of_it = |recent: &&Recent| {
+            recent.refused == refused && recent.content.same_content(&known.present.digests)
+        };
         let recent = self.recent.get(&scope).filter(is_of_it);
         if let Some(wait) = recent.and_then(|recent| recent.spread.wait(has_failed, place)) {
             return Err(wait);
@@ -203,7 +208,8 @@ impl HeldWorkloads {
             let begun = spread.progress().filter(|progress| progress.begins);
             return Ok(begun.and_then(|progress| event_texts::wave_begins(index, source, progress, now)));
         };
-        self.recent.insert(scope, Recent { spread, content: known.present.digests.clone(), at: now });
+        self.recent
+            .insert(scope, Recent { spread, content: known.present.digests.clone(), refused, at: now });
         Err(wait)
     }
 
@@ -217,6 +223,7 @@ impl HeldWorkloads {
     ) -> bool {
         let Some(known) = index.existing_source(source) else { return false };
         let digest = known.present.digests.current();
+        let proof = &event_texts::as_seen_from(source, proof);
         let is_known = |report: &ReportedHold| (report.digest, &report.proof) == (digest, proof);
         if self.reported.get(source).is_some_and(is_known) {
             return false;
@@ -228,7 +235,7 @@ impl HeldWorkloads {
     /// Ends the reported hold of a source, if there is one: an Event on the source.
     fn end_report(&mut self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
         let ReportedHold { digest, proof, since } = self.reported.remove(source)?;
-        let event = event_texts::released(index, source, &digest, &proof.workload, now)?;
+        let event = event_texts::released(index, source, &digest, proof.workload.as_ref(), now)?;
         Some(Event { same: since.to_string(), ..event })
     }
 
@@ -561,7 +568,7 @@ mod tests {
     #[test]
     fn only_time_and_analyses_end_waits_by_themselves() {
         let analysis = |state| Wait::Analysis(crate::resolve::AnalysisRun { name: "run".into(), state });
-        let proof = Proof { workload: key("web"), rolled_back: false };
+        let proof = Proof { workload: Some(key("web")), rolled_back: false };
         for (wait, expected) in [
             (Wait::Bake(at(1)), true),
             (Wait::Turn, true),
@@ -855,6 +862,60 @@ mod tests {
 
         let state = moved_one(Health::Failed, &[("max-in-flight", "1")]);
         assert!(why(&state).is_some_and(|why| why.starts_with(failed)), "{:?}", why(&state));
+    }
+
+    /// Each namespace of a group gets an Event about the failure. Only that of the workload names it.
+    #[test]
+    fn events_name_no_workload_of_another_namespace() {
+        const ELSEWHERE: &str = "a workload of another namespace of the group failed with a-2000000000";
+        let mut state = moved_one(Health::Settled, &[("max-in-flight", "1")]);
+        set_group(&mut state, "other");
+        let theirs = Name::new("other", object("a"));
+        state.index.set_read(&theirs, Some(limited("a", 2, &[])), &mut Vec::new());
+        let failed = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, Health::Failed) };
+        let bad = WorkloadKey { namespace: "other".into(), ..key("bad") };
+        state.index.apply_workload(&bad, Some(failed), &mut Vec::new());
+        let (held, _) = check(&mut state, "waits", at(10));
+        assert_eq!(held.map(|(_, new)| new), Some(vec![source("a")]));
+        let note =
+            |state: &State| state.held_workloads.event(&state.index, &source("a"), at(10)).unwrap().note;
+        assert!(note(&state).starts_with(&format!("1 workload is held: {ELSEWHERE}.")), "{}", note(&state));
+        let known = state.index.existing_source(&source("a")).unwrap();
+        assert_eq!(objection(&state.index, &source("a"), known, at(10)).as_deref(), Some(ELSEWHERE));
+
+        // It goes back there, so that only the mark shows the failure. The hold stays, and is not reported again.
+        state.index.set_read(&theirs, Some(reverting("a", 2)), &mut Vec::new());
+        state.index.apply_workload(&bad, Some(on(1, Health::Settled)), &mut Vec::new());
+        let refused =
+            SnapshotRecord { refused: Some(refusal(None).into()), ..fixture::snapshot_record("a", 2) };
+        state.index.apply_snapshot(&theirs.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        assert_eq!(check(&mut state, "waits", at(20)).0, Some((21_000, Vec::new())));
+        assert!(note(&state).starts_with(&format!("1 workload is held: {ELSEWHERE}.")), "{}", note(&state));
+        state.index.apply_snapshot(&theirs.sibling(snapshot("a", 2)), None, &mut Vec::new());
+        let (held, events) = check(&mut state, "waits", at(30));
+        assert!(held.is_none(), "the refusal ended");
+        let notes: Vec<_> = events.iter().map(|event| &*event.note).collect();
+        let ended = "a workload of another namespace of the group no longer holds the roll to a-2000000000";
+        assert!(notes.iter().any(|note| note.starts_with(ended)), "{notes:?}");
+    }
+
+    /// A person lets the change continue. That ends the hold by a refusal in another namespace, and no refusal.
+    #[test]
+    fn refusal_elsewhere_is_not_remembered_as_own() {
+        let promoted = [("waves", "1"), ("on-failure", "revert"), ("promoted", "a-2000000000 all")];
+        let mut state = moved_one(Health::Settled, &promoted);
+        set_group(&mut state, "other");
+        let theirs = Name::new("other", object("a"));
+        state.index.set_read(&theirs, Some(limited("a", 2, &promoted)), &mut Vec::new());
+        let web = WorkloadKey { namespace: "other".into(), ..key("web") };
+        let unresolved = Record { uses: vec![used("a", None)], ..on(1, Health::Settled) };
+        state.index.apply_workload(&web, Some(unresolved), &mut Vec::new());
+        let refused =
+            SnapshotRecord { refused: Some(refusal(None).into()), ..fixture::snapshot_record("a", 2) };
+        state.index.apply_snapshot(&theirs.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        let of_other = state.held_workloads.check(&state.index, &web, |_, _, _| false, at(10));
+        assert!(of_other.held.is_some(), "it is refused there");
+        assert!(!is_held(&mut state, "waits", at(10)), "it is promoted here");
     }
 
     #[test]

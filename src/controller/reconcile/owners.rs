@@ -13,6 +13,7 @@ use crate::{
         },
         name::Name,
     },
+    kinds::{REVISION_KINDS, RevisionKind},
 };
 
 /// The most owners that a snapshot gets. Each takes about 170 bytes in etcd, which refuses objects of more than 1.5 MiB;
@@ -36,6 +37,19 @@ pub(crate) fn users(index: &Index, name: &Name) -> CompactSet<Owner> {
     let findings = index.findings();
     let known = index.owners_by_use(name).into_iter().chain(findings.used(name).cloned());
     known.filter(|owner| !findings.is_deleted(name, owner)).collect()
+}
+
+/// The users that a bound object gets as owners. A workload is never the first one: the garbage collector deletes an object with its last
+/// owner, and an object without owners never. So a person who may create and delete workloads could delete an object that nothing has
+/// used. The first owner is a revision, which the workload's own controller makes to use the object. After that, each
+/// owner more only protects the object, as between two Jobs of a CronJob.
+pub(crate) fn binding(users: CompactSet<Owner>, present: &CompactSet<Owner>) -> CompactSet<Owner> {
+    let is_revision = |owner: &Owner| {
+        let is_it =
+            |kind: &RevisionKind| kind.kind == &*owner.kind && kind.api_version() == *owner.api_version;
+        REVISION_KINDS.iter().any(is_it)
+    };
+    if present.is_empty() && !users.iter().any(is_revision) { CompactSet::default() } else { users }
 }
 
 /// The live read that is needed before these owners are added to those that the object has; `None` if none of them is in

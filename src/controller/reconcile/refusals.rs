@@ -19,6 +19,9 @@ use crate::{
     resolve::{Health, Record, Referrer, Refusal, Standing},
 };
 
+/// The reason of a refusal that comes from another namespace of the group. It names nothing of that namespace.
+const FAILED_ELSEWHERE: &str = "the change failed in another namespace of the group";
+
 impl State {
     /// Queues a check whether a workload failed because of a content, if that is possible.
     pub(super) fn enqueue_judgement(&mut self, key: &WorkloadKey, now: Timestamp) {
@@ -86,46 +89,36 @@ impl State {
             };
             let Some(found) = self.index.snapshot(&snapshot) else { continue };
             let Standing::Moved(moved) = standing(&self.index, key, record, &source, known) else { continue };
-            if !known.present.digests.contains(&found.digest) || change.verdict(&self.index).refused {
+            if !known.present.digests.contains(&found.digest) || change.to_refuse(&self.index).is_none() {
                 continue;
             }
             if moved.fails_by_move(now) {
-                let is_grouped = self.index.is_grouped(&source);
-                let workload =
-                    if is_grouped { self.index.display(key) } else { self.index.display_short(key) };
-                let reason = format!("{workload} failed: {}", self.cause(key, record));
-                // The mark is on a snapshot whose source reverts, and spreads from there.
-                let own = known.spread.reverts.then(|| (source.clone(), snapshot.clone()));
-                let Some((source, snapshot)) = own.or_else(|| self.reverting(&change)) else { continue };
-                let action = self.refuse(&source, snapshot, &reason, &now.to_string());
-                return action.map_or(Reconciled::Done, Reconciled::Act);
+                let reason = format!("{} failed: {}", self.index.display_short(key), self.cause(key, record));
+                let Some(action) = self.refuse_change(&change, Some(snapshot), &reason, now) else {
+                    continue;
+                };
+                return Reconciled::Act(action);
             }
             again = moved.deadline.filter(|deadline| *deadline > now).into_iter().chain(again).min();
         }
         again.map_or(Reconciled::Done, Reconciled::Later)
     }
 
-    /// The first source of a change that reverts, with the snapshot of its content.
-    fn reverting(&self, change: &ChangedSources<'_>) -> Option<(Name, Name)> {
-        let mut reverting = change.sources.iter().filter(|(_, known)| known.spread.reverts);
-        reverting.find_map(|(name, known)| {
-            let mut snapshots = self.index.snapshots().with(name, &known.present.digests);
-            Some((name.clone(), snapshots.next()?.0))
-        })
-    }
-
-    /// Refuses the content of a change, if one of its sources reverts and the content is not refused yet.
+    /// Refuses the content of a change that failed in the namespace of its first source, if [`ChangedSources::to_refuse`] says so.
+    /// `failed`: the snapshot that failed, if it is known. The reason is for that namespace alone.
     pub(super) fn refuse_change(
         &self,
         change: &ChangedSources<'_>,
+        failed: Option<Name>,
         reason: &str,
         now: Timestamp,
     ) -> Option<Action> {
-        if change.verdict(&self.index).refused {
-            return None;
-        }
-        let (source, snapshot) = self.reverting(change)?;
-        self.refuse(&source, snapshot, reason, &now.to_string())
+        let (source, known) = change.to_refuse(&self.index)?;
+        let is_own = change.sources.first().is_some_and(|(own, _)| own == source);
+        let newest =
+            || self.index.snapshots().with(source, &known.present.digests).next().map(|(name, _)| name);
+        let snapshot = failed.filter(|_| is_own).or_else(newest)?;
+        self.refuse(source, snapshot, if is_own { reason } else { FAILED_ELSEWHERE }, &now.to_string())
     }
 
     /// Marks a snapshot of a source as refused.
@@ -139,8 +132,8 @@ impl State {
         Some(Action::SetRefused { snapshot, version, digest, refusal })
     }
 
-    /// Refuses a content that is refused in another namespace of the group. The mark has the same time, so that it ends with the
-    /// same decision.
+    /// Refuses a content that is refused in another namespace of the group, if this namespace reverts with its group. The mark has the
+    /// same time, so that it ends with the same decision. It does not have the same reason, which names a workload there.
     pub(super) fn refuse_with_group(&self, source: &Name) -> Option<Action> {
         let known = self.index.existing_source(source).filter(|known| known.spread.reverts)?;
         if !self.index.is_grouped(source) || self.index.refused(source).is_some() {
@@ -148,7 +141,7 @@ impl State {
         }
         let (snapshot, _) = self.index.snapshots().with(source, &known.present.digests).next()?;
         let refusal = self.index.refused_elsewhere(source, &snapshot.object.name)?;
-        self.refuse(source, snapshot, &refusal.reason, &refusal.at)
+        self.refuse(source, snapshot, FAILED_ELSEWHERE, &refusal.at)
     }
 
     /// How the workload failed.
@@ -212,7 +205,7 @@ mod tests {
             index::fixture::{
                 digest, held, key, object, refusal, reverting, snapshot, snapshot_record, source, used,
             },
-            reconcile::fixture::{at, brief, limited, moved_one, on, set_group, set_source, state},
+            reconcile::fixture::{at, brief, limited, moved_one, on, set_group_that, set_source, state},
         },
         resolve::{Pace, Use},
     };
@@ -315,9 +308,15 @@ mod tests {
     /// The other namespace refused the content before this one knew its snapshot.
     #[test]
     fn new_snapshot_is_refused_with_its_group() {
+        for reverts in [false, true] {
+            new_snapshot_in_group(reverts);
+        }
+    }
+
+    fn new_snapshot_in_group(reverts: bool) {
         let mut state = state(&[("web", &on(1, Health::Settled))]);
         set_source(&mut state, "a", reverting("a", 2));
-        set_group(&mut state, "other");
+        set_group_that(&mut state, "other", reverts);
         let other = Name::new("other", object("a"));
         state.index.set_read(&other, Some(reverting("a", 2)), &mut Vec::new());
         let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
@@ -327,6 +326,12 @@ mod tests {
         assert!(state.reconcile_source(&source("a")).is_none(), "{:?} is not known", digest(2));
         state.apply_snapshot(&bad(), Some(snapshot_record("a", 2)), at(1));
         assert_eq!(state.queue.due(&Task::Ensure(source("a"))), Some(at(1)));
-        assert_eq!(brief(&state.reconcile_source(&source("a")).into()), "SetRefused");
+        let reconciled = state.reconcile_source(&source("a"));
+        let Some(Action::SetRefused { refusal: Some(refusal), .. }) = reconciled else {
+            assert!(!reverts, "{reconciled:?}");
+            return;
+        };
+        assert!(reverts, "a failure elsewhere refuses nothing here");
+        assert_eq!(&*refusal.reason, FAILED_ELSEWHERE, "the reason names nothing of the other namespace");
     }
 }

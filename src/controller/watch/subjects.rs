@@ -456,6 +456,7 @@ impl Subject for NamespacesSubject {
         let settings = NamespaceSettings {
             window: annotation(annotations::WINDOW).map(|window| window.as_str().into()),
             group: group.map(Arc::from),
+            group_revert: label(&object.metadata, annotations::GROUP_REVERT) == Some("true"),
             order: annotation(annotations::ORDER)
                 .map(|order| order_of_namespace(&name_of(&object.metadata), order).map_err(Box::from)),
         };
@@ -649,6 +650,17 @@ mod tests {
         let ours = Owner::new("apps/v1", "ReplicaSet", "web", "w");
         assert_eq!(found.owners, [theirs, ours].into_iter().collect());
         assert_eq!((found.uid, &*found.resource_version, &*found.source), ("demo-7".into(), "5", "demo"));
+    }
+
+    #[test]
+    fn namespace_reverts_with_its_group_by_its_label() {
+        for (label, reverts) in [("true", true), ("false", false), ("", false)] {
+            let mut state = state(&[]);
+            let object = json!({"metadata": {"labels": {(annotations::GROUP): "g", (annotations::GROUP_REVERT): label}}});
+            let object = PartialObject::from_text(&named("a", object));
+            take(&NamespacesSubject, &mut state, Event::Apply(object), &mut None, at(1));
+            assert_eq!(state.index.groups().reverts_with_group("a"), reverts, "{label:?}");
+        }
     }
 
     #[test]

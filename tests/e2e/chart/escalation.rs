@@ -188,13 +188,18 @@ impl Workload {
         let to = |path: &str, name: &str| json!({"op": "replace", "path": format!("{}{path}", self.template), "value": format!("{name}{suffix}")});
         let add = |path: String, value: Value| json!({"op": "add", "path": path, "value": value});
         let app = "/spec/containers/0";
+        let annotations = if suffix.is_empty() {
+            json!({})
+        } else {
+            json!({"confrev.dev/sources": sources(&[("demo", &format!("demo{suffix}"))], &[("keys", &format!("keys{suffix}"))])})
+        };
         json!([
             add("/metadata/labels/confrev.dev~1enabled".to_owned(), json!("true")),
             add("/metadata/annotations/confrev.dev~1roll".to_owned(), json!("auto-1")),
             add("/metadata/annotations/confrev.dev~1seen".to_owned(), json!("{}")),
             add("/metadata/annotations/confrev.dev~1unhealthy".to_owned(), json!("{}")),
             add("/metadata/annotations/confrev.dev~1enabled-by".to_owned(), json!("namespace")),
-            add(format!("{}/metadata/annotations", self.template), json!({"confrev.dev/sources": "{}"})),
+            add(format!("{}/metadata/annotations", self.template), annotations),
             add(format!("{}/metadata/labels/confrev.dev~1revision", self.template), json!("0123456789")),
             to(&format!("{app}/env/1/valueFrom/configMapKeyRef/name"), "demo"),
             to(&format!("{app}/env/2/valueFrom/secretKeyRef/name"), "keys"),
@@ -332,7 +337,7 @@ fn workload_templates_change_only_as_admission_would() {
         }
         // To snapshots, to other snapshots, and back to the sources.
         let stored = format!("{path}/web");
-        for suffix in ["-0123456789", "-00112233445566778899", ""] {
+        for suffix in ["-0123456789", "-0011223344556677", ""] {
             let what = format!("{}: resolved to {suffix:?}", kind.kind);
             allowed(&what, trial.confrev.patch(&stored, JSON, &kind.resolved(suffix)));
         }
@@ -475,6 +480,11 @@ fn only_snapshots_and_bound_objects_are_created() {
             ),
             ("a snapshot under the name of a source", changed("/metadata/name", json!("demo"))),
             ("a snapshot under another name", changed("/metadata/name", json!("other-0123456789"))),
+            ("a number of digits that no snapshot has", changed("/metadata/name", json!("demo-01234567890"))),
+            ("two suffixes", changed("/metadata/name", json!("demo-0123456789-aabbccddee"))),
+            ("the label of another source", changed("/metadata/labels/confrev.dev~1source", json!("other"))),
+            ("a foreign label", changed("/metadata/labels/team", json!("evil"))),
+            ("a foreign annotation", changed("/metadata/annotations/team", json!("evil"))),
             ("a snapshot with a controller", changed("/metadata/ownerReferences", json!([controlled]))),
             ("a snapshot with a finalizer", changed("/metadata/finalizers", json!(["example.com/mine"]))),
             ("a bound object without an owner", bound(json!([]))),
@@ -492,7 +502,12 @@ fn only_snapshots_and_bound_objects_are_created() {
         allowed("a snapshot", trial.confrev.post(&collection, &snapshot("demo-0123456789")));
         let mut of_snapshot_like = snapshot("demo-0123456789-aabbccddee");
         of_snapshot_like["metadata"]["annotations"]["confrev.dev/source-name"] = json!("demo-0123456789");
+        of_snapshot_like["metadata"]["labels"]["confrev.dev/source"] = json!("demo-0123456789");
         allowed("a snapshot of a source with a hash", trial.confrev.post(&collection, &of_snapshot_like));
+        long_names(&trial, plural, kind);
+        let mut copied = snapshot("demo-aaaaaaaaaa");
+        copied["metadata"]["labels"]["velero.io/exclude-from-backup"] = json!("true");
+        allowed("a copied label", trial.confrev.post(&collection, &copied));
         allowed("a bound object", trial.confrev.post(&collection, &bound(json!([owner(&account)]))));
         for namespace in ["kube-system", "confrev"] {
             let path = format!("/api/v1/namespaces/{namespace}/{plural}?dryRun=All");
@@ -510,6 +525,36 @@ fn only_snapshots_and_bound_objects_are_created() {
     }
     refused("another Secret", "Secret confrev/other", trial.confrev.post(own, &source("other")));
     trial.done();
+}
+
+/// The name of a source with a long name is cut in the names of its snapshots, with the dots at its end.
+fn long_names(trial: &Trial, plural: &str, kind: &str) {
+    let snapshot_of = |source: &str, name: &str| {
+        let mut object = snapshot(name);
+        object["metadata"]["annotations"]["confrev.dev/source-name"] = json!(source);
+        object["metadata"]["labels"]["confrev.dev/source"] = json!(format!("{}-0123456789", &source[..52]));
+        object
+    };
+    let collection = trial.dry(plural, "");
+    let [long, dotted] = ["a".repeat(250), format!("{}.{}", "a".repeat(241), "b".repeat(8))];
+    for (source, name) in [
+        (&long, format!("{}-0123456789", "a".repeat(242))),
+        (&long, format!("{}-{}", "a".repeat(188), "0".repeat(64))),
+        (&dotted, format!("{}-0123456789", "a".repeat(241))),
+    ] {
+        allowed("a long name", trial.confrev.post(&collection, &snapshot_of(source, &name)));
+    }
+    let subject = |name: &str| format!("{kind} {}/{name}", trial.namespace.name());
+    for name in [
+        format!("{}-0123456789", "a".repeat(200)),
+        format!("{}{}-0123456789", "a".repeat(180), "b".repeat(62)),
+    ] {
+        refused(
+            "a name that begins alike",
+            &subject(&name),
+            trial.confrev.post(&collection, &snapshot_of(&long, &name)),
+        );
+    }
 }
 
 /// With an owner that does not exist, the garbage collector would delete the key or the CA.
@@ -657,6 +702,90 @@ fn owners_of_confrev(trial: &Trial, plural: &str, kind: &str, mine: &Value, thei
     allowed("its own owner", trial.confrev.patch(&one, MERGE, &without_mine));
 }
 
+/// The annotation `sources` with these ConfigMaps and Secrets, as confrev writes it.
+fn sources(configmaps: &[(&str, &str)], secrets: &[(&str, &str)]) -> String {
+    let map = |entries: &[(&str, &str)]| {
+        entries.iter().map(|(source, name)| ((*source).to_owned(), json!(name))).collect::<Value>()
+    };
+    let kinds = [("configmaps", configmaps), ("secrets", secrets)];
+    let known = kinds.into_iter().filter(|(_, entries)| !entries.is_empty());
+    known.map(|(kind, entries)| (kind.to_owned(), map(entries))).collect::<Value>().to_string()
+}
+
+/// A reference changes to a snapshot of its own source only, as far as names and the annotation `sources` show that.
+#[test]
+fn references_change_only_to_names_of_their_source() {
+    let trial = Trial::new();
+    let long = "a".repeat(250);
+    let cut = |of: &str, digits: &str| format!("{}-{digits}", &of[..252 - digits.len()]);
+    let [kept, cut_name] = [cut(&long, "aaaaaaaaaa"), cut(&long, "0123456789")];
+    let resolved = ("demo", "demo-0123456789");
+    let stored = sources(&[(&long, &kept), resolved], &[("keys", "keys-0123456789")]);
+    let own = |name: &str| sources(&[(&long, &kept), ("demo", name)], &[("keys", "keys-0123456789")]);
+    for kind in &KINDS[..2] {
+        let path = kind.path(trial.namespace.name());
+        let mut workload = kind.workload("web", &json!({"confrev.dev/enabled": "true"}));
+        let template = workload.pointer_mut(kind.template).expect("a template");
+        template["metadata"]["annotations"] = json!({"confrev.dev/sources": stored});
+        let volume = |name: &str, of: &str| json!({"name": name, "configMap": {"name": of}});
+        // A snapshot, a source that is named like one, and a snapshot of a source with a long name.
+        template["spec"]["volumes"] = json!([
+            volume("config", "demo-0123456789"),
+            volume("written", "release-2024010112"),
+            volume("long", &kept),
+            {"name": "keys", "secret": {"secretName": "keys-0123456789"}},
+            {"name": "scratch", "emptyDir": {}},
+        ]);
+        trial.create(&path, &workload);
+        let subject = format!("{} {}/web", kind.kind, trial.namespace.name());
+        let one = format!("{path}/web?dryRun=All");
+        let write = |volume: usize, field: &str, name: &str, sources: &str| {
+            let set = |path: &str, value: &str| json!({"op": "replace", "path": format!("{}{path}", kind.template), "value": value});
+            let name = set(&format!("/spec/volumes/{volume}/{field}"), name);
+            let noted = set("/metadata/annotations/confrev.dev~1sources", sources);
+            trial.confrev.patch(&one, JSON, &json!([name, noted]))
+        };
+        let config = |name: &str, sources: &str| write(0, "configMap/name", name, sources);
+        let other = sources(&[("other", "other-aaaaaaaaaa")], &[("keys", "keys-0123456789")]);
+        let of_secret = sources(&[], &[("demo", "demo-aaaaaaaaaa"), ("keys", "keys-0123456789")]);
+        let released =
+            sources(&[resolved, ("release", "release-2024020212")], &[("keys", "keys-0123456789")]);
+        let false_cut = format!("{}{}-0123456789", &long[..180], "b".repeat(62));
+        let long_as = |name: &str| sources(&[(&long, name), resolved], &[("keys", "keys-0123456789")]);
+        for (what, answer) in [
+            ("a snapshot that sources lacks", config("demo-aaaaaaaaaa", &stored)),
+            ("a number of digits that no snapshot has", config("demo-aaaaaaaaaaa", &own("demo-aaaaaaaaaaa"))),
+            ("no digits", config("demo-production", &own("demo-production"))),
+            (
+                "more than one suffix",
+                config("demo-0123456789-aaaaaaaaaa", &own("demo-0123456789-aaaaaaaaaa")),
+            ),
+            ("a snapshot of another source", config("other-aaaaaaaaaa", &other)),
+            ("another source", config("other", &stored)),
+            ("a snapshot of a Secret", config("demo-aaaaaaaaaa", &of_secret)),
+            (
+                "text that is no map of sources",
+                config("demo-aaaaaaaaaa", r#"{"configmaps":{}} "demo":"demo-aaaaaaaaaa""#),
+            ),
+            ("an object named like a snapshot", write(1, "configMap/name", "release-2024020212", &released)),
+            (
+                "a name that begins like a long one",
+                write(2, "configMap/name", &false_cut, &long_as(&false_cut)),
+            ),
+        ] {
+            refused(what, &subject, answer);
+        }
+        allowed("another snapshot", config("demo-aaaaaaaaaa", &own("demo-aaaaaaaaaa")));
+        allowed("the source", config("demo", &sources(&[(&long, &kept)], &[("keys", "keys-0123456789")])));
+        allowed("a long name", write(2, "configMap/name", &cut_name, &long_as(&cut_name)));
+        allowed(
+            "a long source",
+            write(2, "configMap/name", &long, &sources(&[resolved], &[("keys", "keys-0123456789")])),
+        );
+    }
+    trial.done();
+}
+
 /// The volume of `confrev.dev/mount` is added for the ConfigMaps of the annotation alone.
 /// The right to patch an AnalysisRun is the right to start any Job: confrev creates runs of sources, and then only ends them.
 #[test]
@@ -752,7 +881,9 @@ fn mount_annotation_allows_its_volume_alone() {
         let all = |names: &[&str], at: &str| {
             let containers = ["containers/0", "containers/1", "initContainers/0"];
             let mounts = containers.map(|container| mounted(container, at));
-            Value::Array([vec![volume(names)], mounts.to_vec()].concat())
+            let noted = sources(&[("demo", "demo-0123456789")], &[]);
+            let noted = add("/metadata/annotations", json!({"confrev.dev/sources": noted}));
+            Value::Array([vec![noted, volume(names)], mounts.to_vec()].concat())
         };
         let good = ["demo-0123456789", "more"];
         allowed("the mount", trial.confrev.patch(&one, JSON, &all(&good, "/etc/app")));
@@ -786,32 +917,49 @@ fn mount_annotation_allows_its_volume_alone() {
 #[test]
 fn large_workload_stays_within_cost_limits() {
     let trial = Trial::new();
+    for count in [1, 20] {
+        large_workload(&trial, count);
+        let large = format!("{}/large", KINDS[0].path(trial.namespace.name()));
+        assert_eq!(trial.bare.cluster.api().delete(&large).0, 200);
+    }
+    trial.done();
+}
+
+/// The variables refer to this number of ConfigMaps.
+fn large_workload(trial: &Trial, count: usize) {
     let deployment = &KINDS[0];
     let path = deployment.path(trial.namespace.name());
-    let with = |name: &str| {
+    let source =
+        |number: usize| if number == 0 { "demo".to_owned() } else { format!("demo-of-part-{number}") };
+    let with = |suffix: &str| {
         let mut workload = deployment.workload("large", &json!({"confrev.dev/enabled": "true"}));
         let container = |i: usize| {
-            let variable = |j: usize| json!({"name": format!("VARIABLE_{j}"), "valueFrom": {"configMapKeyRef": {"name": name, "key": format!("key-{j}")}}});
+            let name = |j: usize| format!("{}{suffix}", source(j % count));
+            let variable = |j: usize| json!({"name": format!("VARIABLE_{j}"), "valueFrom": {"configMapKeyRef": {"name": name(j), "key": format!("key-{j}")}}});
             json!({"name": format!("app-{i}"), "image": "app:1", "env": (0..55).map(variable).collect::<Vec<_>>()})
         };
         workload["spec"]["template"]["spec"]["containers"] = (0..100).map(container).collect();
+        let names: Vec<_> =
+            (0..count).map(|number| (source(number), format!("{}{suffix}", source(number)))).collect();
+        let names: Vec<_> = names.iter().map(|(source, name)| (&**source, &**name)).collect();
+        workload["spec"]["template"]["metadata"]["annotations"] =
+            json!({"confrev.dev/sources": sources(&names, &[])});
         workload
     };
-    trial.create(&path, &with("demo"));
-    let resolved = with("demo-0123456789");
+    trial.create(&path, &with("-aaaaaaaaaa"));
+    let resolved = with("-0123456789");
     let size = resolved.to_string().len();
     assert!(size > 500_000, "{size}");
     let change = json!({"spec": {"template": resolved["spec"]["template"]}});
     let one = format!("{path}/large?dryRun=All");
     let start = Instant::now();
     allowed("a large workload", answered(|| trial.confrev.patch(&one, MERGE, &change)));
-    eprintln!("{size} bytes: {:?}", start.elapsed());
+    eprintln!("{size} bytes, {count} sources: {:?}", start.elapsed());
     let mut evil = change.clone();
     evil["spec"]["template"]["spec"]["containers"][99]["image"] = json!("evil:1");
     let subject = format!("Deployment {}/large", trial.namespace.name());
     let answer = trial.confrev.patch(&one, MERGE, &evil);
     refused("an image", &subject, answer);
-    trial.done();
 }
 
 /// This number of annotations.
@@ -923,6 +1071,9 @@ fn one_for_each_rule(trial: &Trial) -> Vec<Attempt> {
         web(metadata(json!({"labels": {"team": "evil"}}))),
         web(json!({"spec": {"replicas": 9}})),
         web(json!({"spec": {"template": {"metadata": {"labels": {"team": "evil"}}}}})),
+        web(
+            json!({"spec": {"template": {"metadata": {"annotations": {"confrev.dev/sources": sources(&[("demo", "other")], &[])}}}}}),
+        ),
         pod(json!({"hostNetwork": true})),
         changed("containers", "/0/image", json!("evil:1")),
         changed("containers", "/0/env/0/value", json!("2")),

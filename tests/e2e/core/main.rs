@@ -20,6 +20,7 @@ mod canary;
 mod commands;
 mod events;
 mod forged_reviews;
+mod group_failures;
 mod guard;
 mod hostile;
 mod lost_snapshots;

@@ -117,6 +117,41 @@ fn deleted_bound_object_lives_until_last_replica_set() {
     });
 }
 
+/// A person who may create and delete Deployments has one that never gets a ReplicaSet. The garbage collector would delete an object with
+/// its last owner.
+#[test]
+fn bound_object_outlives_workload_that_never_ran() {
+    let _confrev = running();
+    each(|world, source| {
+        for name in ["demo-1", "demo-2"] {
+            world.apply(&source.bound(name, name)).ok();
+        }
+        let named = |load: &str, object: &str, paused: bool| {
+            let [field, key] = source.volume;
+            let load = Load::new("deployments", load, &["demo"]).annotation("secrets", "true");
+            let mut load = load.spec(json!({"replicas": 0, "paused": paused}));
+            load.manifest["spec"]["template"]["spec"]["volumes"] =
+                json!([{"name": "demo", field: {key: object}}]);
+            load.apply(world).ok();
+        };
+        named("idle", "demo-1", true);
+        named("web", "demo-2", false);
+        source.wait_bound(world, "demo-2");
+        let unowned = || {
+            let owners = owners(&source.get(world, "demo-1").ok_or("it does not exist")?);
+            if owners.is_empty() { Ok(()) } else { Err(format!("{owners:?}")) }
+        };
+        holds_for("no owner of the unused object", Duration::from_secs(3), unowned);
+        world.delete("deployment", "idle");
+        holds_for("the unused object", Duration::from_secs(3), unowned);
+        // A workload that runs owns what it uses, with its revisions, and the object is deleted with them.
+        let both = owners(&source.get(world, "demo-2").expect("it is in use"));
+        assert!(both.contains("Deployment/web"), "{both:?}");
+        world.delete("deployment", "web");
+        wait_for("demo-2 to be deleted", LIMIT, || source.get(world, "demo-2").is_none().then_some(()));
+    });
+}
+
 /// `deletecollection` sends reviews without a name. More objects are deleted at once than any fixed count.
 #[test]
 fn collection_of_bound_objects_is_restored() {

@@ -82,6 +82,10 @@ fn secret_of_group_moves_and_returns_together() {
     let _confrev = running();
     let worlds: [World; 2] = World::group("group-secrets", 2).try_into().ok().expect("two");
     let [one, two] = &worlds;
+    for world in &worlds {
+        let label = ["label", "namespace", world.name(), "confrev.dev/group-revert=true"];
+        world.cluster.kubectl(&label).run().ok();
+    }
     let load = web();
     with_open_gates(&worlds, password, || {
         for world in &worlds {

@@ -20,6 +20,7 @@ mod group_secrets;
 mod guessed_secrets;
 mod jobs;
 mod mount_annotation;
+mod name_policies;
 mod reference_forms;
 mod secrets;
 mod settings;

@@ -73,6 +73,8 @@ impl Fleet {
         let fleet = Self { worlds, selector: format!("test/group={group}"), count, limit };
         in_parallel(namespaces, |number| {
             let world = &fleet.worlds[number];
+            let label = ["label", "namespace", world.name(), "confrev.dev/group-revert=true"];
+            world.cluster.kubectl(&label).run().ok();
             world.set_config("demo", "good");
             let settings = json!({"metadata": {"annotations": {
                 "confrev.dev/waves": "1, 5%, 25%",

@@ -107,7 +107,8 @@ impl<'p> Play<'p> {
         object["metadata"]["labels"] = json!({});
         object["metadata"]["annotations"] = json!({});
         for (note, value) in notes {
-            let is_label = [annotations::ENABLED, annotations::GROUP].contains(note);
+            let is_label =
+                [annotations::ENABLED, annotations::GROUP, annotations::GROUP_REVERT].contains(note);
             let field = if is_label { "labels" } else { "annotations" };
             set_meta(&mut object, field, note, Some(value));
         }

@@ -26,6 +26,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("bad-wave-reverts", bad_wave_reverts).loose(),
     Scenario::new("group-of-namespaces", group_moves).loose(),
     Scenario::new("group-of-namespaces-reverts", group_reverts).loose(),
+    Scenario::new("group-of-namespaces-holds", group_holds).loose(),
     Scenario::new("analysis-approves-each-wave", analysis_approves).loose(),
     Scenario::new("failed-analysis-reverts", analysis_reverts).loose(),
     Scenario::new("analysis-of-one-wave", one_wave_is_analysed).loose(),
@@ -180,9 +181,13 @@ fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
 
 /// The namespaces of a group, with two Deployments in each.
 fn group(play: &Play<'_>, content: &File) -> [File; 4] {
+    group_labelled(play, content, &[(annotations::GROUP, "g")])
+}
+
+fn group_labelled(play: &Play<'_>, content: &File, labels: &[(&str, &str)]) -> [File; 4] {
     let namespaces = [NAMESPACE, "b"];
     for namespace in namespaces {
-        play.namespace(namespace, &[(annotations::GROUP, "g")]);
+        play.namespace(namespace, labels);
         play.apply(&content.clone().in_namespace(namespace));
     }
     let files = [("v", 0), ("w", 0), ("v", 1), ("w", 1)];
@@ -223,8 +228,24 @@ fn group_moves(play: &Play<'_>) {
 
 /// The first workload of the group fails. It comes back, and no workload of either namespace moves to the content.
 fn group_reverts(play: &Play<'_>) {
+    let refusals = failed_change(play, &[(annotations::GROUP, "g"), (annotations::GROUP_REVERT, "true")]);
+    if refusals != 2 {
+        play.model.broken("rolls", format!("{refusals} of both namespaces refuse the content"));
+    }
+}
+
+/// The same, and the failure refuses the content in its own namespace only. The other one is held.
+fn group_holds(play: &Play<'_>) {
+    let refusals = failed_change(play, &[(annotations::GROUP, "g")]);
+    if refusals != 1 {
+        play.model.broken("contained", format!("{refusals} namespaces refuse the content, and one failed"));
+    }
+}
+
+/// A change that fails, and its correction. Returns how many namespaces refused the content.
+fn failed_change(play: &Play<'_>, labels: &[(&str, &str)]) -> usize {
     let set = |file| reverting(in_three_waves(file));
-    let files = group(play, &set(File::source("s", "one")));
+    let files = group_labelled(play, &set(File::source("s", "one")), labels);
     for namespace in [NAMESPACE, "b"] {
         let bad = File::entries("s", &[("v", "two"), ("bad", "yes")]);
         play.apply(&set(bad).in_namespace(namespace));
@@ -236,12 +257,19 @@ fn group_reverts(play: &Play<'_>) {
     }
     play.seconds(30);
     all_read(play, &files, "one");
+    let two = play.snapshot("s", "two");
+    let is_refused = |namespace: &&str| {
+        let snapshot = play.model.get(&Key::configmap(namespace, &two));
+        snapshot.is_some_and(|snapshot| annotation(&snapshot, annotations::REFUSED).is_some())
+    };
+    let refusals = [NAMESPACE, "b"].into_iter().filter(is_refused).count();
     for namespace in [NAMESPACE, "b"] {
         play.apply(&set(File::source("s", "three")).in_namespace(namespace));
     }
     play.seconds(180);
     play.rest();
     all_read(play, &files, "three");
+    refusals
 }
 
 fn analysed(file: File) -> File {
