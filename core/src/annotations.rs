@@ -46,6 +46,8 @@ pub enum On {
     Template,
     /// Snapshots of sources.
     Snapshot,
+    /// confrev's own Lease.
+    Lease,
 }
 
 /// A row of the table: a key on some kinds of objects. A key whose meaning differs between objects has several rows.
@@ -224,6 +226,9 @@ keys! {
     ENABLED_BY = "enabled-by", Annotation, by Confrev, on Workload,
         "`namespace`, `namespace-despite-HEX`",
         "`namespace`: the label `enabled` comes from the namespace";
+    PARTLY_KNOWN = "partly-known", Annotation, by Confrev, on Lease,
+        "names, separated by commas",
+        "the namespaces of which the leader [knows only a part](security.md#shares-of-the-index)";
     SOURCE = "source", Label, by Confrev, on Snapshot,
         "a label value",
         "the source's name; if longer than 63 characters, its start and a hash";

@@ -105,12 +105,14 @@ pub(super) async fn run(options: &CheckOptions) -> Result<(), Failure> {
         (found, is_settled)
     })
     .await;
+    let known = partly_known(&target, home).await;
     let mut checks: Vec<(&'static str, Result<CheckResult, Failure>)> = vec![
         ("api-server", Ok(good(format!("{} at {}", text(&version, "/gitVersion"), target.url)))),
         ("webhooks", webhooks.as_ref().map(Option::as_ref).map(webhook_configuration).map_err(said)),
         ("ca", ca),
         ("replicas", replicas(&target, home).await),
         ("leader", leader),
+        ("namespaces", known),
         ("guard", guard(&target).await),
         ("rights", rights(&target, home).await),
         ("admission", admission(&target, webhooks.as_ref().ok().and_then(Option::as_ref)).await),
@@ -282,6 +284,34 @@ async fn leader(target: &Target, home: &str) -> Result<CheckResult, Failure> {
     })
 }
 
+/// Whether the leader knows all workloads and revisions of every namespace: it says so on the Lease, which only confrev and people
+/// with rights in confrev's namespace write.
+async fn partly_known(target: &Target, home: &str) -> Result<CheckResult, Failure> {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{home}/leases/confrev");
+    Ok(known_namespaces(target.get(&path).await?.as_ref()))
+}
+
+fn known_namespaces(lease: Option<&Value>) -> CheckResult {
+    let Some(lease) = lease else {
+        return warning("Lease confrev does not exist", "see the check of the leader");
+    };
+    let names = lease["metadata"]["annotations"][annotations::PARTLY_KNOWN].as_str().unwrap_or_default();
+    // The names of namespaces, and nothing else, are printed.
+    let is_plain =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-,.".contains(letter);
+    if names.is_empty() {
+        return good("all workloads and revisions are known");
+    }
+    let names: String = names.chars().filter(|letter| is_plain(*letter)).take(1000).collect();
+    warning(
+        format!(
+            "partly known, since they have more workloads and revisions than their share: {}",
+            names.replace(',', ", ")
+        ),
+        "delete ReplicaSets, ControllerRevisions and Jobs there that nothing needs, or use several namespaces",
+    )
+}
+
 async fn guard(target: &Target) -> Result<CheckResult, Failure> {
     for resource in ["validatingadmissionpolicies", "validatingadmissionpolicybindings"] {
         if target.get(&format!("{ADMISSION}/{resource}/confrev-snapshots")).await?.is_none() {
@@ -403,5 +433,17 @@ mod tests {
         assert_eq!(of(&["one", "two"]), [(true, "one".to_owned()), (true, "two".to_owned())]);
         let [(is_warning, _)] = of(&[])[..] else { panic!("one finding without warnings") };
         assert!(!is_warning);
+    }
+
+    #[test]
+    fn partly_known_namespaces_are_named() {
+        let lease = |names: &str| json!({"metadata": {"annotations": {annotations::PARTLY_KNOWN: names}}});
+        assert_eq!(known_namespaces(Some(&json!({}))).0, Grade::Ok);
+        assert_eq!(known_namespaces(Some(&lease(""))).0, Grade::Ok);
+        assert_eq!(known_namespaces(None).0, Grade::Warning);
+        let (grade, message, hint) = known_namespaces(Some(&lease("a,b-1,\u{1b}[31mC,...")));
+        assert_eq!(grade, Grade::Warning);
+        assert!(message.ends_with(": a, b-1, 31m, ..."), "{message}");
+        assert!(!hint.is_empty());
     }
 }

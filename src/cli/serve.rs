@@ -261,7 +261,9 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let key_keeper =
         key_keeper.map(|keeper| tokio::spawn(async move { keeper.run(move || keyed.reconcile_all()).await }));
     let leadership = Leadership::default();
-    let lease = Lease::new(client.clone(), &options.namespace, replica_identity());
+    let stating = shared.clone();
+    let lease = Lease::new(client.clone(), &options.namespace, replica_identity())
+        .stating(move || stating.lock().partly_known_namespaces());
     let mut leader = tokio::spawn(controller::lead(
         lease,
         leadership.clone(),

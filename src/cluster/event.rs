@@ -77,6 +77,7 @@ impl Reason {
                 | Self::SnapshotsDropped
                 | Self::ObjectUnreadable
                 | Self::EventsDropped
+                | Self::NamespacePartlyKnown
         )
     }
 
@@ -85,7 +86,11 @@ impl Reason {
     pub const fn is_notified(self) -> bool {
         !matches!(
             self,
-            Self::SourceMissing | Self::ObjectUnreadable | Self::SnapshotsDropped | Self::EventsDropped
+            Self::SourceMissing
+                | Self::ObjectUnreadable
+                | Self::SnapshotsDropped
+                | Self::EventsDropped
+                | Self::NamespacePartlyKnown
         )
     }
 
@@ -108,7 +113,7 @@ impl Reason {
             | Self::ContentRefused
             | Self::Reverted
             | Self::SettingInvalid => "Roll",
-            Self::SourceMissing | Self::ObjectUnreadable => "Resolve",
+            Self::SourceMissing | Self::ObjectUnreadable | Self::NamespacePartlyKnown => "Resolve",
             Self::SnapshotLost | Self::SnapshotRestored => "Restore",
             Self::SnapshotsDropped => "Delete",
             Self::EventsDropped => "Report",
@@ -244,6 +249,7 @@ mod tests {
             (Reason::ObjectUnreadable, "Warning"),
             (Reason::SnapshotsDropped, "Warning"),
             (Reason::EventsDropped, "Warning"),
+            (Reason::NamespacePartlyKnown, "Warning"),
         ] {
             let json = Event { reason, related: Some(event().regarding), ..event() }.to_json();
             assert_eq!(json["type"], kind);

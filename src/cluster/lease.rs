@@ -1,7 +1,7 @@
 //! The Lease that elects the leading replica. Each replica judges expiry by its own clock alone. A holder has lost the
 //! Lease when the record is unchanged for the Lease's duration, whatever times it contains.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -11,10 +11,14 @@ use k8s_openapi::{
 use kube::{Api, Client, api::PostParams};
 use tokio::time::Instant;
 
+use crate::annotations;
+
 /// How long a lease lasts after its last renewal.
 pub const DURATION: Duration = Duration::from_secs(15);
 /// The Lease's name, in confrev's namespace.
 const NAME: &str = "confrev";
+/// The most partly known namespaces that the Lease states.
+const MOST_STATED: usize = 50;
 
 /// One replica's hold on the Lease.
 pub struct Lease {
@@ -23,6 +27,8 @@ pub struct Lease {
     observed: Option<LeaseRecord>,
     /// The Lease as this replica last wrote it, while it holds it.
     held: Option<LeaseObject>,
+    /// The namespaces that this replica knows only partly.
+    partly_known: Box<dyn Fn() -> Vec<Arc<str>> + Send + Sync>,
 }
 
 /// A state of the Lease, and since when it is unchanged, by this replica's clock.
@@ -52,7 +58,14 @@ impl LeaseRecord {
 impl Lease {
     /// The Lease in this namespace, held as `identity`, which is unique among replicas.
     pub fn new(client: Client, namespace: &str, identity: String) -> Self {
-        Self { api: Api::namespaced(client, namespace), identity, observed: None, held: None }
+        let partly_known = Box::new(Vec::new);
+        Self { api: Api::namespaced(client, namespace), identity, observed: None, held: None, partly_known }
+    }
+
+    /// Also states on the Lease which namespaces the holder knows only partly.
+    #[must_use]
+    pub fn stating(self, partly_known: impl Fn() -> Vec<Arc<str>> + Send + Sync + 'static) -> Self {
+        Self { partly_known: Box::new(partly_known), ..self }
     }
 
     /// Takes or renews the Lease if it is free, expired or already held. Returns whether this replica holds it now. The
@@ -65,7 +78,8 @@ impl Lease {
             return Ok(true);
         }
         let Some(lease) = self.api.get_opt(NAME).await? else {
-            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+            let mut metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+            self.state_on(&mut metadata);
             let lease = LeaseObject { metadata, spec: Some(self.spec(None)) };
             let created = self.api.create(&PostParams::default(), &lease).await;
             return self.outcome(created);
@@ -85,6 +99,7 @@ impl Lease {
     /// Writes this replica's hold if the Lease is unchanged since it was read.
     async fn write(&mut self, mut lease: LeaseObject) -> kube::Result<bool> {
         lease.spec = Some(self.spec(lease.spec.take()));
+        self.state_on(&mut lease.metadata);
         let written = self.api.replace(NAME, &PostParams::default(), &lease).await;
         self.outcome(written)
     }
@@ -114,6 +129,21 @@ impl Lease {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             written => written.map(|_| ()),
         }
+    }
+
+    /// States the partly known namespaces: the first ones, and a mark if there are more.
+    fn state_on(&self, metadata: &mut ObjectMeta) {
+        let names = (self.partly_known)();
+        let stated = metadata.annotations.get_or_insert_default();
+        if names.is_empty() {
+            stated.remove(annotations::PARTLY_KNOWN);
+            return;
+        }
+        let mut text = names.iter().take(MOST_STATED).map(|name| &**name).collect::<Vec<_>>().join(",");
+        if names.len() > MOST_STATED {
+            text.push_str(",...");
+        }
+        stated.insert(annotations::PARTLY_KNOWN.to_owned(), text);
     }
 
     /// The record of this replica's hold, after `previous`.
@@ -154,6 +184,33 @@ mod tests {
         assert!(again.expired(start + DURATION));
         let renewed = LeaseRecord::observe(Some(again), "2", start + DURATION);
         assert!(!renewed.expired(start + DURATION), "a renewal resets the age");
+    }
+
+    #[tokio::test]
+    async fn lease_states_partly_known_namespaces() {
+        for (count, expected) in [(0, None), (2, Some("n0,n1".to_owned()))] {
+            let lease = lease_knowing(count);
+            let mut metadata = ObjectMeta::default();
+            metadata
+                .annotations
+                .get_or_insert_default()
+                .insert(annotations::PARTLY_KNOWN.into(), "old".into());
+            lease.state_on(&mut metadata);
+            assert_eq!(metadata.annotations.unwrap().get(annotations::PARTLY_KNOWN).cloned(), expected);
+        }
+        let mut metadata = ObjectMeta::default();
+        lease_knowing(MOST_STATED + 1).state_on(&mut metadata);
+        let text = metadata.annotations.unwrap().remove(annotations::PARTLY_KNOWN).unwrap();
+        assert!(text.ends_with(",n49,..."), "{text}");
+    }
+
+    /// A Lease of a replica that knows this many namespaces partly.
+    fn lease_knowing(count: usize) -> Lease {
+        let service = tower::service_fn(|_: http::Request<Body>| {
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(Body::empty())))
+        });
+        let lease = Lease::new(Client::new(service, "ns"), "ns", "me".to_owned());
+        lease.stating(move || (0..count).map(|number| format!("n{number}").into()).collect())
     }
 
     /// A failed write, after another client has written the Lease, is followed by a read.

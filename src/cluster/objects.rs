@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::{kinds::WorkloadKind, resolve::Record, uid::Uid};
+use crate::{
+    kinds::WorkloadKind,
+    resolve::{Record, Use},
+    uid::Uid,
+};
 
 /// The most names that one revision or workload may refer to: the default of `--max-reads`. Each name takes about 600 bytes in
 /// the controller's state, and a task if its snapshot is missing. Any user may create a revision, and no webhook sees it.
@@ -102,6 +106,20 @@ pub struct Candidate {
     pub record: Record,
     /// The condition that the workload still carries no label.
     pub condition: Precondition,
+}
+
+/// The most names and keys of the workloads that are found at once. Further ones are found once these are opted in.
+const MAX_FOUND: usize = 16_000;
+
+impl Candidate {
+    /// Whether these are as many as are found at once: each name and key takes some hundred bytes.
+    pub(crate) fn are_many(found: &[(WorkloadKey, Self)]) -> bool {
+        let size = |Record { uses, reads, .. }: &Record| {
+            let keys = reads.iter().map(|(_, reads)| reads.keys.len());
+            1 + Use::names(uses) + keys.sum::<usize>()
+        };
+        found.iter().map(|(_, candidate)| size(&candidate.record)).sum::<usize>() >= MAX_FOUND
+    }
 }
 
 /// The result of a live read of a workload.

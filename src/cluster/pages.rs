@@ -15,8 +15,8 @@ use super::{
 
 /// The most objects in one page.
 const MAX_PAGE_OBJECTS: usize = 100;
-/// The most bytes of one page. A larger page is requested again with fewer objects.
-const MAX_PAGE_BYTES: usize = 8 << 20;
+/// The most bytes of one page. A larger page is requested again with fewer objects. Each watch may read a page at the same time.
+const MAX_PAGE_BYTES: usize = 2 << 20;
 
 /// A list or watch: its collection, the objects selected in it, and the part of each object that is sent.
 #[derive(Clone, Debug)]
@@ -182,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn pages_shrink_while_objects_are_large() {
-        for (count, bytes, max) in [(250, 10, 100), (40, 1 << 20, 7), (3, 9 << 20, 1)] {
+        for (count, bytes, max) in [(250, 10, 100), (40, 1 << 18, 7), (40, 1 << 20, 1), (3, 9 << 20, 1)] {
             let (api, asked) = server(count, bytes);
             let of = Listed {
                 collection: "/api/v1/configmaps".into(),

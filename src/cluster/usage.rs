@@ -4,7 +4,7 @@
 //! mentions. A workload counts while it is opted in: what else it uses is held by its revisions.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -29,6 +29,9 @@ use crate::{
 
 /// The most owners of one kind that are read one by one; more are read as a list.
 const MAX_GETS: usize = 16;
+
+/// The most users of an object that are found: no object gets more owners.
+const MAX_USERS: usize = 2048;
 
 /// The most revisions of a workload that are compared with a requested template. `revisionHistoryLimit` is 10 by
 /// default.
@@ -130,7 +133,8 @@ impl KubeApi {
         for place in self.template_kinds() {
             let owners: Vec<_> = owners.iter().filter(|owner| place.is_of(owner)).collect();
             if owners.len() > MAX_GETS {
-                let mut listed = self.usages_in(namespace, &place, object).await?;
+                let uids = owners.iter().map(|owner| owner.uid.clone()).collect();
+                let mut listed = self.usages_in(namespace, &place, &uids, object).await?;
                 for owner in owners {
                     let usage = listed.remove(&owner.uid).unwrap_or(Usage::Gone);
                     found.insert(owner.uid.clone(), usage);
@@ -168,11 +172,12 @@ impl KubeApi {
         Ok(usage_in(&item.metadata, &String::from_utf8_lossy(&bytes), &place.template, object))
     }
 
-    /// How every object of a kind uses a ConfigMap or Secret, by uid.
+    /// How the objects of a kind with these uids use a ConfigMap or Secret.
     async fn usages_in(
         &self,
         namespace: &str,
         place: &TemplateKind,
+        uids: &HashSet<Uid>,
         object: &ObjectName,
     ) -> Result<HashMap<Uid, Usage>, ApiError> {
         let of = place.listed(namespace)?;
@@ -185,8 +190,10 @@ impl KubeApi {
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
                 let ListedObject { metadata } = parse(item.as_bytes(), &of.collection)?;
-                let usage = usage_in(&metadata, item, &place.template, object);
-                found.insert(metadata.uid.into(), usage);
+                let uid = Uid::from(&*metadata.uid);
+                if uids.contains(&uid) {
+                    found.insert(uid, usage_in(&metadata, item, &place.template, object));
+                }
             }
         }
     }
@@ -212,6 +219,9 @@ impl KubeApi {
                     let ListedObject { metadata } = parse(item.as_bytes(), &of.collection)?;
                     let (name, uid) = (metadata.name, metadata.uid);
                     users.push(Owner::new(&*place.api_version, &*place.kind, name, uid));
+                    if users.len() >= MAX_USERS {
+                        return Ok(users);
+                    }
                 }
             }
         }
@@ -272,6 +282,9 @@ impl KubeApi {
                         }
                         let key = WorkloadKey { kind: index, namespace: Arc::clone(&namespace), name };
                         found.push((key, *candidate));
+                        if Candidate::are_many(&found) {
+                            return Ok(found);
+                        }
                     }
                     Ok(LiveWorkload::Apart | LiveWorkload::Enabled(_)) => {}
                     Err(error) => {

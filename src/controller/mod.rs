@@ -29,6 +29,7 @@ pub use index::{
     live_findings::Verified,
     records::{BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta},
     served::Served,
+    shares::{INDEX_TOTAL, NAMESPACE_SHARE, REVISIONS_SHARE, ShareLimits},
 };
 pub use leader::{Leadership, lead};
 pub use name::Name;

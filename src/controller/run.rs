@@ -57,6 +57,7 @@ pub async fn run<A: Api>(
         if !leads {
             shared.lock().leave_to_the_leader();
         }
+        shared.relist_if_due();
         start_due(&api, &shared, &contents, &mut under_way).await;
         let mut rest = rest(&shared);
         if updated.is_none_or(|at| at.elapsed() >= GAUGES_PAUSE) {

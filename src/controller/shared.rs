@@ -41,6 +41,7 @@ struct Inner {
     clock: Mutex<Clock>,
     changed: Arc<Notify>,
     namespaces: watch::Sender<usize>,
+    relists: watch::Sender<usize>,
     lists: Arc<Semaphore>,
     lists_done: Arc<InitialLists>,
     vitals: Vitals,
@@ -87,6 +88,7 @@ impl Shared {
             clock: Mutex::new(Clock::new()),
             changed: Arc::new(Notify::new()),
             namespaces: watch::Sender::new(0),
+            relists: watch::Sender::new(0),
             lists: Arc::new(Semaphore::new(LISTS)),
             lists_done: Arc::new(lists_done),
             vitals: Vitals::new(),
@@ -236,6 +238,19 @@ impl Shared {
     /// Reports every change of the set of namespaces to watch.
     pub(super) fn namespace_changes(&self) -> watch::Receiver<usize> {
         self.0.namespaces.subscribe()
+    }
+
+    /// Reports every request to list objects again, from now on.
+    pub(super) fn relists(&self) -> watch::Receiver<usize> {
+        self.0.relists.subscribe()
+    }
+
+    /// Makes watches list their objects again, if some were left out that may fit now.
+    pub(super) fn relist_if_due(&self) {
+        let now = self.now();
+        if self.lock().take_relist(now) {
+            self.0.relists.send_modify(|number| *number += 1);
+        }
     }
 
     /// Waits until every watch has listed its objects, then lets the controller act.

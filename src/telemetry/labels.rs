@@ -172,6 +172,8 @@ labels! {
         ObjectUnreadable = "ObjectUnreadable",
         /// Events of a namespace were dropped, since too many of them waited.
         EventsDropped = "EventsDropped",
+        /// A namespace has more workloads and revisions than the index keeps of one namespace.
+        NamespacePartlyKnown = "NamespacePartlyKnown",
     }
 }
 

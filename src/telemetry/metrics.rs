@@ -91,10 +91,14 @@ pub struct StateCounts {
     pub unreadable: usize,
     /// Snapshots whose digests use a lost key.
     pub unverifiable: usize,
+    /// Namespaces of which something is left out of the index.
+    pub partly_known: usize,
+    /// The counted bytes of the records of workloads and revisions.
+    pub index_bytes: usize,
 }
 
 /// Names and help texts of the gauges of a [`StateCounts`], in the order of its fields.
-const STANDING: [(&str, &str); 12] = [
+const STANDING: [(&str, &str); 14] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
     ("snapshots", "Snapshots in the cluster"),
@@ -113,6 +117,8 @@ const STANDING: [(&str, &str); 12] = [
     ("lost_snapshots", "Snapshots that are referenced but missing, and cannot be recreated"),
     ("unreadable_objects", "Workloads and revisions that cannot be read"),
     ("unverifiable_snapshots", "Snapshots of Secrets whose digests use a lost key"),
+    ("partly_known_namespaces", "Namespaces with more workloads and revisions than their share of the index"),
+    ("index_bytes", "Counted bytes of the records of workloads and revisions"),
 ];
 
 impl StateCounts {
@@ -130,6 +136,8 @@ impl StateCounts {
             lost,
             unreadable,
             unverifiable,
+            partly_known,
+            index_bytes,
         } = *self;
         [
             workloads,
@@ -144,6 +152,8 @@ impl StateCounts {
             lost,
             unreadable,
             unverifiable,
+            partly_known,
+            index_bytes,
         ]
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{
 use confrev::{
     annotations,
     cluster::{DigestKeys, Owner},
-    controller::{ObjectStep, Outcome, Task, execute},
+    controller::{ObjectStep, Outcome, ShareLimits, Task, execute},
     kinds::Kinds,
     snapshot::{KEY_BYTES, SourceKind},
     telemetry::Metrics,
@@ -94,6 +94,8 @@ pub(crate) struct Model {
     pub keys: DigestKeys,
     /// The faults of an enumerated run.
     pub trial: Option<Mutex<Trial>>,
+    /// The shares of namespaces in each replica.
+    pub shares: ShareLimits,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,8 +110,14 @@ impl Model {
 
     /// A world for one enumerated run: it is empty except for two replicas, and `trial` has the faults of calls.
     pub(crate) fn enumerated(trial: Trial) -> Arc<Self> {
+        Self::sharing(trial, ShareLimits::default())
+    }
+
+    /// The same, with replicas that know only these shares of each namespace.
+    pub(crate) fn sharing(trial: Trial, shares: ShareLimits) -> Arc<Self> {
         let clone_set = "apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template".parse().unwrap();
-        let model = Self::of_kinds(Kinds::with(&[clone_set]), Some(Mutex::new(trial)));
+        let mut model = Self::of_kinds(Kinds::with(&[clone_set]), Some(Mutex::new(trial)));
+        model.shares = shares;
         model.keys.set(&[7; KEY_BYTES]);
         model.store().counts_generations = true;
         for _ in 0..2 {
@@ -143,6 +151,7 @@ impl Model {
             metrics: Metrics::new(),
             keys: DigestKeys::default(),
             trial,
+            shares: ShareLimits::default(),
         }
     }
 
@@ -150,7 +159,14 @@ impl Model {
     pub(crate) fn new_replica(&self) -> Replica {
         let skew = self.conditions().skew;
         let keys = self.is_enumerated().then(|| self.keys.clone());
-        Replica::start(&self.kinds, &self.store(), skew, keys)
+        Replica::start(&self.kinds, &self.store(), skew, keys, self.shares)
+    }
+
+    /// Whether the leader knows only a part of a namespace.
+    pub(crate) fn is_partly_known(&self, namespace: &str) -> bool {
+        let Some(leader) = self.conditions().leader else { return false };
+        let known = lock(&self.replicas)[leader].shared.lock().partly_known_namespaces();
+        known.iter().any(|known| **known == *namespace)
     }
 
     /// Two namespaces with sources, and the workloads of the first manifests.

@@ -9,7 +9,7 @@ use confrev::{
     annotations,
     cluster::DigestKeys,
     controller::{
-        Config, LabelledSubject, NamespacesSubject, ReferringSubject, RevisionsSubject, Shared,
+        Config, LabelledSubject, NamespacesSubject, ReferringSubject, RevisionsSubject, ShareLimits, Shared,
         SnapshotsSubject, State, Subject, UsedSourcesSubject, WorkloadsSubject, take,
     },
     kinds::Kinds,
@@ -145,6 +145,7 @@ impl Replica {
         store: &Store,
         skew: SignedDuration,
         keys: Option<DigestKeys>,
+        shares: ShareLimits,
     ) -> Self {
         let config = Config {
             settle: SignedDuration::from_secs(1),
@@ -154,7 +155,7 @@ impl Replica {
             secrets: keys.is_some(),
         };
         let source_kinds = if keys.is_some() { &SOURCE_KINDS[..] } else { &SOURCE_KINDS[..1] };
-        let state = State::new(Arc::clone(kinds), config).keyed_by(keys.unwrap_or_default());
+        let state = State::new(Arc::clone(kinds), config).keyed_by(keys.unwrap_or_default()).sharing(shares);
         let shared = Shared::new(state, Readiness::new().register("caches"));
         let mut feeds = Vec::new();
         // The random sequences have two kinds of workloads, and refer to watches by number.
@@ -209,6 +210,11 @@ impl Replica {
     /// Delivers up to `limit` events of one watch. Returns whether there was any.
     pub(crate) fn deliver(&mut self, watch: usize, limit: usize, store: &Store, now: Timestamp) -> bool {
         let count = self.feeds.len() + self.sources.len();
+        if self.shared.lock().take_relist(now) {
+            for (_, feed) in &mut self.feeds {
+                feed.relist(store);
+            }
+        }
         if !self.silent.is_empty() {
             self.hear(store, now);
         }

@@ -100,6 +100,7 @@ fn objects(key: &Key) -> String {
         On::Source => "ConfigMap, Secret",
         On::Template => "pod template",
         On::Snapshot => "snapshot",
+        On::Lease => "the Lease `confrev`",
     };
     key.on.iter().map(name).collect::<Vec<_>>().join(", ")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    cluster::{ApiError, LiveWorkload, WorkloadKey},
+    cluster::{ApiError, Candidate, LiveWorkload, WorkloadKey},
     controller::{
         action::Outcome,
         name::Name,
@@ -22,6 +22,9 @@ use crate::{
 /// The pause of a workload that had changed before its roll. Others may write it all the time, so the next write should
 /// follow the live read quickly.
 const CONFLICT_DELAY: SignedDuration = SignedDuration::from_millis(50);
+
+/// When further workloads of a namespace that opts in are found, if there are more than are found at once.
+const NEXT_WORKLOADS: SignedDuration = SignedDuration::from_mins(1);
 
 /// How the work on a task ends.
 enum End {
@@ -94,7 +97,12 @@ impl State {
     /// Applies an outcome that ends its task.
     fn succeeded(&mut self, task: &Task, outcome: Outcome, now: Timestamp) {
         match (task, outcome) {
-            (Task::OptIn(_), Outcome::Unlabelled(found)) => self.join(found, now),
+            (Task::OptIn(namespace), Outcome::Unlabelled(found)) => {
+                if Candidate::are_many(&found) {
+                    self.queue.schedule(Task::OptIn(Arc::clone(namespace)), now + NEXT_WORKLOADS);
+                }
+                self.join(found, now);
+            }
             (Task::Read(name), Outcome::Read(observed)) => self.finish_read(name, observed, now),
             // Another version may exist by now.
             (Task::Object(name, ObjectStep::Bind | ObjectStep::Unbind), Outcome::Impostor(version))

@@ -8,6 +8,7 @@ use super::{
     change::IndexChange,
     live_findings::{LiveFindings, Verified},
     records::{BoundRecord, RevisionKey},
+    shares::{self, Class},
 };
 use crate::{
     cluster::Owner, compact::CompactSet, controller::name::Name, kinds::REVISION_KINDS, resolve::Health,
@@ -22,6 +23,14 @@ impl Index {
         changes: &mut Vec<IndexChange>,
     ) {
         let record = record.filter(|_| self.config.served.contains(&name.namespace));
+        let bytes = |record: Option<&BoundRecord>| {
+            record.map_or(0, |known| shares::of_bound(&name.object.name, known))
+        };
+        let (old_bytes, new_bytes) = (bytes(self.bound.get(name)), bytes(record.as_ref()));
+        let record =
+            record.filter(|_| self.make_room(&name.namespace, Class::Other, (old_bytes, new_bytes), changes));
+        let kept_bytes = if record.is_some() { new_bytes } else { 0 };
+        self.shares.charge(&name.namespace, Class::Other, (old_bytes, kept_bytes));
         let (name, record) = (self.interner.intern(name.clone()), self.interner.intern(record));
         if let Some(record) = record {
             let old = self.bound.remove(&name);

@@ -54,4 +54,8 @@ pub(crate) enum IndexChange {
     OptedIn(Arc<str>),
     /// This namespace no longer opts its workloads in.
     OptedOut(Arc<str>),
+    /// Something of this namespace is left out of the index.
+    PartlyKnown(Arc<str>),
+    /// Nothing of this namespace is left out of the index any more.
+    FullyKnown(Arc<str>),
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{records::SnapshotRecord, served::Served};
+use super::{records::SnapshotRecord, served::Served, shares::ShareLimits};
 use crate::{
     cluster::{DigestKeys, MAX_NAMES},
     kinds::Kinds,
@@ -24,6 +24,8 @@ pub(crate) struct IndexConfig {
     pub max_names: usize,
     /// The most bytes of a source's unused snapshots.
     pub max_snapshot_bytes: u64,
+    /// The shares of namespaces.
+    pub shares: ShareLimits,
 }
 
 /// The default of [`IndexConfig::max_snapshot_bytes`].
@@ -39,6 +41,7 @@ impl IndexConfig {
             keys: DigestKeys::default(),
             max_names: MAX_NAMES,
             max_snapshot_bytes: MAX_SNAPSHOT_BYTES,
+            shares: ShareLimits::default(),
         }
     }
 

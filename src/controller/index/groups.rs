@@ -32,11 +32,6 @@ impl Groups {
         self.settings(namespace)?.order.as_ref()?.as_ref().err().map(|why| &**why)
     }
 
-    /// The namespaces with settings.
-    pub(crate) fn with_settings(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.settings.keys()
-    }
-
     /// The number of groups.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::change::IndexChange;
+use super::{change::IndexChange, shares::NAMESPACE};
 use crate::{cluster::Owner, compact::CompactSet, controller::name::Name, uid::Uid};
 
 /// What live reads found, by snapshot or bound object, until a watch reports a change of these owners.
@@ -64,14 +64,16 @@ impl LiveFindings {
         self.0.get(name).is_some_and(|finding| finding.removed.contains(owner))
     }
 
-    /// The owners among these that no live read has proven to be unused. The source needs no proof.
+    /// The owners among these that no live read has proven to be unused. The source, and the namespace of a partly known namespace,
+    /// need no proof.
     pub(crate) fn doubtful<'o>(&self, name: &Name, owners: impl Iterator<Item = &'o Owner>) -> Vec<Owner> {
         let source = name.object.kind.as_str();
         let finding = self.0.get(name);
         let is_known = |owner: &Owner| {
             finding.is_some_and(|finding| finding.unused.contains(owner) || finding.deleted.contains(owner))
         };
-        owners.filter(|owner| *owner.kind != *source && !is_known(owner)).cloned().collect()
+        let needs_proof = |owner: &&Owner| *owner.kind != *source && *owner.kind != *NAMESPACE;
+        owners.filter(needs_proof).filter(|owner| !is_known(owner)).cloned().collect()
     }
 
     /// Records what a live read of owners found.

@@ -17,7 +17,9 @@ mod namespaces;
 pub(crate) mod records;
 mod referrers;
 mod refusals;
+mod room;
 pub(crate) mod served;
+pub(crate) mod shares;
 pub(crate) mod skipped;
 mod snapshot_bytes;
 mod snapshot_watch;
@@ -44,6 +46,7 @@ use self::{
     live_findings::LiveFindings,
     records::{BoundRecord, KnownSource, Revision, RevisionKey, User},
     referrers::Referrers,
+    shares::{Class, Shares},
     skipped::Skipped,
     snapshots::Snapshots,
     users::Users,
@@ -56,6 +59,7 @@ use crate::{
     kinds::{REVISION_KINDS, WorkloadKind},
     resolve::{Record, Use},
     snapshot::ObjectName,
+    uid::Uid,
 };
 
 /// The index of all watched objects.
@@ -86,6 +90,10 @@ pub(crate) struct Index {
     referrers: Referrers,
     /// Objects that cannot be read.
     unreadable: HashMap<User, Skipped>,
+    /// How much each namespace holds of the index, and what is left out.
+    shares: Shares,
+    /// The uids of the namespaces.
+    namespace_uids: HashMap<Arc<str>, Uid>,
     /// Whether every watch has listed its objects.
     is_synced: bool,
 }
@@ -111,6 +119,8 @@ impl Index {
             watched: WatchedNamespaces::default(),
             referrers: Referrers::default(),
             unreadable: HashMap::new(),
+            shares: Shares::default(),
+            namespace_uids: HashMap::new(),
             is_synced: false,
         }
     }
@@ -217,6 +227,17 @@ impl Index {
         changes: &mut Vec<IndexChange>,
     ) {
         let revision = revision.filter(|_| self.config.served.contains(&key.namespace));
+        let bytes = |revision: Option<&Revision>| revision.map_or(0, |known| shares::of_revision(key, known));
+        let (old_bytes, new_bytes) = (bytes(self.revisions.get(key)), bytes(revision.as_ref()));
+        let uid = revision.as_ref().map(|revision| revision.uid.clone());
+        let revision = revision
+            .filter(|_| self.make_room(&key.namespace, Class::Revision, (old_bytes, new_bytes), changes));
+        let is_left_out = revision.is_none() && uid.is_some();
+        let kept_bytes = if revision.is_some() { new_bytes } else { 0 };
+        self.shares.charge(&key.namespace, Class::Revision, (old_bytes, kept_bytes));
+        if is_left_out {
+            self.findings.forget_owners(&key.namespace, uid.iter(), changes);
+        }
         let (key, revision) = (&self.interner.intern(key.clone()), self.interner.intern(revision));
         let user = User::Revision(key.clone());
         let old = match &revision {

@@ -6,6 +6,7 @@ use super::{
     Index,
     change::IndexChange,
     records::{KnownSource, SnapshotRecord},
+    shares::{self, Class},
     snapshots::{Removed, Snapshots},
 };
 use crate::{
@@ -31,6 +32,10 @@ impl Index {
             return;
         }
         changes.push(IndexChange::Snapshot(name.clone()));
+        let owners =
+            |record: &Option<SnapshotRecord>| record.as_ref().map_or(0, |known| known.owners.iter().count());
+        let sizes = (shares::of_owners(owners(&old)), shares::of_owners(owners(&record)));
+        self.shares.charge(&name.namespace, Class::Other, sizes);
         let (had, has) = (old.as_ref().map(|old| &old.owners), record.as_ref().map(|record| &record.owners));
         self.owners_changed(&name, had, has);
         let place = |record: &SnapshotRecord| {

@@ -464,6 +464,7 @@ impl Both {
         }
         assert_eq!(index.workloads().len(), self.workloads.len());
         assert_eq!(index.revisions().count(), self.revisions.len());
+        assert_eq!(index.shares().total(), index.counted_bytes(), "the bytes of all records");
         assert_eq!(index.snapshots().iter().len(), self.snapshots.len());
         assert_eq!(index.all_bound().collect::<BTreeSet<_>>(), self.bound.keys().collect());
         for (key, record) in &self.workloads {

@@ -14,7 +14,16 @@ impl Index {
     ///
     /// The object counts as no user of a snapshot in the index, but stays an owner of the snapshots that it owns: see
     /// [`crate::cluster::Usage`].
-    pub(crate) fn set_unreadable(&mut self, object: &User, uid: &Uid, error: &Unreadable) -> bool {
+    pub(crate) fn set_unreadable(
+        &mut self,
+        object: &User,
+        uid: &Uid,
+        error: &Unreadable,
+        changes: &mut Vec<IndexChange>,
+    ) -> bool {
+        if !self.make_room_for_unreadable(object, changes) {
+            return false;
+        }
         let names_limit = match error {
             Unreadable::Form(_) => None,
             Unreadable::Names { limit } => Some(*limit),
@@ -30,6 +39,7 @@ impl Index {
             return;
         }
         if let Some(Skipped { uid, .. }) = self.unreadable.remove(object) {
+            self.forget_unreadable(object);
             self.findings.forget_owners(object.namespace(), std::iter::once(&uid), changes);
         }
     }
@@ -93,8 +103,8 @@ mod tests {
         let mut index = index(&[]);
         let (user, uid, mut changes) = (User::Workload(key("web")), Uid::from("1"), Vec::new());
         let error = Unreadable::Names { limit: 5 };
-        assert!(index.set_unreadable(&user, &uid, &error));
-        assert!(!index.set_unreadable(&user, &uid, &error), "this is known");
+        assert!(index.set_unreadable(&user, &uid, &error, &mut changes));
+        assert!(!index.set_unreadable(&user, &uid, &error, &mut changes), "this is known");
         let owner = Owner::new("apps/v1", "Deployment", "web", "1".to_owned());
         let snapshot = source("a").sibling("a-1000000000");
         index.add_findings(&snapshot, Verified { unused: vec![owner], ..Verified::default() });

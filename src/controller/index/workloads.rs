@@ -6,6 +6,7 @@ use super::{
     Index,
     change::IndexChange,
     records::{KnownSource, SnapshotRecord, SourceRecord, User},
+    shares::{self, Class},
 };
 use crate::{
     cluster::{Owner, Precondition, WorkloadKey},
@@ -48,6 +49,18 @@ impl Index {
         // Webhooks see no objects of excluded namespaces, and no cluster-scoped objects.
         let record =
             record.filter(|_| !key.namespace.is_empty() && self.config.served.contains(&key.namespace));
+        let bytes = |record: Option<&Record>| record.map_or(0, |known| shares::of_workload(key, known));
+        let (old_bytes, new_bytes) = (bytes(self.workload(key)), bytes(record.as_ref()));
+        let uid = record.as_ref().map(|record| record.uid.clone());
+        let record =
+            record.filter(|_| self.make_room(&key.namespace, Class::Other, (old_bytes, new_bytes), changes));
+        let kept_bytes = if record.is_some() { new_bytes } else { 0 };
+        self.shares.charge(&key.namespace, Class::Other, (old_bytes, kept_bytes));
+        if record.is_none() {
+            // It may have been left out just now.
+            self.joining.remove(key);
+            self.findings.forget_owners(&key.namespace, uid.iter(), changes);
+        }
         let (key, record) = (self.interner.intern(key.clone()), self.interner.intern(record));
         let old = match &record {
             Some(record) => self.workloads.insert(key.clone(), Box::new(record.clone())),

@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::controller::{
-    index::{
-        Index,
-        change::IndexChange,
-        records::{BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta, User},
+use crate::{
+    controller::{
+        index::{
+            Index,
+            change::IndexChange,
+            records::{
+                BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta, User,
+            },
+        },
+        memory::Fresh,
+        name::Name,
+        queue::{ObjectStep, Task},
+        reconcile::state::State,
     },
-    memory::Fresh,
-    name::Name,
-    queue::{ObjectStep, Task},
-    reconcile::state::State,
+    uid::Uid,
 };
 
 /// The capacity that the list of changes keeps.
@@ -106,6 +111,8 @@ impl State {
             }
             IndexChange::OptedIn(namespace) => self.queue.schedule(Task::OptIn(namespace), now),
             IndexChange::OptedOut(namespace) => self.namespace_opted_out(&namespace, now),
+            IndexChange::PartlyKnown(namespace) => self.partly_known(&namespace, now),
+            IndexChange::FullyKnown(namespace) => self.fully_known(&namespace, now),
         }
     }
 
@@ -159,6 +166,16 @@ impl State {
         self.update(now, |index, changes| index.apply_namespace(namespace, enabled, changes));
     }
 
+    /// Applies the uid of a namespace; `None` if it is deleted.
+    pub(in crate::controller) fn apply_namespace_uid(
+        &mut self,
+        namespace: &Arc<str>,
+        uid: Option<Uid>,
+        now: Timestamp,
+    ) {
+        self.update(now, |index, changes| index.set_namespace_uid(namespace, uid, changes));
+    }
+
     /// Applies the settings of a namespace.
     pub fn apply_namespace_settings(
         &mut self,
@@ -199,6 +216,7 @@ impl State {
             self.queue.schedule(Task::OptIn(Arc::clone(namespace)), now);
         }
         self.report_all_unreadable(now);
+        self.report_all_partly_known(now);
         let names = self.index.users().names();
         let missing: Vec<_> =
             names.filter(|name| self.index.is_referenced_and_missing(name)).cloned().collect();

@@ -8,7 +8,7 @@ use crate::{
     annotations,
     cluster::{Event, ObjectRef, WorkloadKey},
     controller::{
-        index::{Index, records::User, skipped::Skipped},
+        index::{Index, records::User, shares::NAMESPACE, skipped::Skipped},
         name::Name,
     },
     resolve::{AnalysisRun, Progress, Proof, Record, Refusal, RunState, Use},
@@ -534,6 +534,29 @@ fn loss_note(name: &ObjectName, loss: Loss, users: &str) -> (Reason, String) {
             Reason::SnapshotRestored,
             format!("{name} was missing while {users} referred to it, and was recreated"),
         ),
+    }
+}
+
+/// A namespace of which something is left out of the index.
+pub(crate) fn partly_known(index: &Index, namespace: &Arc<str>, now: Timestamp) -> Event {
+    let uid = index.namespace_owner(namespace).map(|owner| owner.uid.to_string()).unwrap_or_default();
+    let regarding = ObjectRef {
+        api_version: "v1".to_owned(),
+        kind: NAMESPACE.to_owned(),
+        name: namespace.to_string(),
+        uid,
+    };
+    let note = "the namespace has more workloads and revisions, or these refer to more names, than confrev keeps of one \
+         namespace. Some are left out: a workload that is left out rolls only when it is applied, and snapshots are deleted later. \
+         Delete ReplicaSets, ControllerRevisions and Jobs that nothing needs, or use several namespaces";
+    Event {
+        namespace: Arc::clone(namespace),
+        regarding,
+        related: None,
+        reason: Reason::NamespacePartlyKnown,
+        same: namespace.to_string(),
+        note: note.to_owned(),
+        at: now,
     }
 }
 

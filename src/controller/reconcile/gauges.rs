@@ -12,6 +12,8 @@ impl State {
             sources: index.sources().len(),
             snapshots: index.snapshots().iter().len(),
             unreadable: index.unreadable().len(),
+            partly_known: index.shares().partly_known().len(),
+            index_bytes: index.shares().total(),
             ..StateCounts::default()
         };
         if !leads {
@@ -95,7 +97,10 @@ mod tests {
     fn only_the_leader_counts_decisions() {
         let mut state = busy();
         lose(&mut state, &source("a").sibling(snapshot("a", 9)));
-        let objects = StateCounts { workloads: 6, sources: 3, snapshots: 6, ..StateCounts::default() };
+        let index_bytes = state.index.shares().total();
+        assert!(index_bytes > 0);
+        let objects =
+            StateCounts { workloads: 6, sources: 3, snapshots: 6, index_bytes, ..StateCounts::default() };
         assert_eq!(state.standing(false), objects);
         let decided = StateCounts { pending: 1, held: 2, baking: 1, pinned: 1, ..objects };
         assert_eq!(state.standing(true), StateCounts { on_hold: 1, unresolved: 1, lost: 1, ..decided });

@@ -67,10 +67,11 @@ pub(crate) fn verify_removed(
 
 /// The owners that a snapshot should have: every user of its name, and its source while it is among the newest `keep`.
 pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> WantedOwners {
-    // There is always room for the source, which keeps the newest snapshots.
+    // There is always room for the source, which keeps the newest snapshots, and for the namespace of a partly known one.
+    let keeper = index.keeper(&name.namespace);
     let by_use = users(index, name);
     let is_capped = by_use.len() >= MAX_OWNERS;
-    let mut owners = at_most(MAX_OWNERS - 1, by_use, &record.owners);
+    let mut owners = at_most(MAX_OWNERS - 1 - usize::from(keeper.is_some()), by_use, &record.owners);
     let source = name.sibling(Arc::clone(&record.source));
     match index.source(&source) {
         None | Some(KnownSource::Unknown) => return WantedOwners::Unknown,
@@ -86,6 +87,12 @@ pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wan
                 owners.insert(Owner::new("v1", kind, Arc::clone(&record.source), known.uid.clone()));
             }
         }
+    }
+    // Further users may be left out of the index. If nothing is known to need the snapshot, the sweep reads them live.
+    if !owners.is_empty()
+        && let Some(keeper) = keeper
+    {
+        owners.insert(keeper);
     }
     WantedOwners::Owners(owners)
 }

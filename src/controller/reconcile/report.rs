@@ -135,7 +135,9 @@ impl State {
         (uid, error): (&Uid, &Unreadable),
         now: Timestamp,
     ) {
-        if !self.index.set_unreadable(object, uid, error) {
+        let mut is_new = false;
+        self.update(now, |index, changes| is_new = index.set_unreadable(object, uid, error, changes));
+        if !is_new {
             return;
         }
         let name = self.index.display_user(object);

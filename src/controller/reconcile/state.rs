@@ -15,6 +15,7 @@ use super::{
     gates::postponed,
     held::{HeldWorkloads, objection},
     missing_snapshots::MissingSnapshots,
+    relists::Relists,
     rolls::Rolls,
 };
 use crate::{
@@ -27,6 +28,7 @@ use crate::{
             config::{IndexConfig, Reader},
             records::SourceRecord,
             served::Served,
+            shares::ShareLimits,
         },
         memory::Memory,
         name::Name,
@@ -59,6 +61,8 @@ pub struct State {
     pub(in crate::controller) notices: Notices,
     /// Whether this replica leads, and therefore posts notifications. A state without a loop does.
     pub(in crate::controller) leads: bool,
+    /// When the watches list their objects again.
+    pub(in crate::controller) relists: Relists,
     /// An empty list that keeps its capacity: every event of a watch needs one.
     pub(in crate::controller) changes: Vec<IndexChange>,
 }
@@ -80,6 +84,7 @@ impl State {
             dropped_snapshots: 0,
             key_loss_is_reported: false,
             leads: true,
+            relists: Relists::default(),
             changes: Vec::new(),
         }
     }
@@ -127,6 +132,13 @@ impl State {
     #[must_use]
     pub fn keeping_at_most(mut self, bytes: u64) -> Self {
         self.index.config_mut().max_snapshot_bytes = bytes;
+        self
+    }
+
+    /// Limits the records of each namespace, and of all, to these sizes.
+    #[must_use]
+    pub fn sharing(mut self, shares: ShareLimits) -> Self {
+        self.index.config_mut().shares = shares;
         self
     }
 

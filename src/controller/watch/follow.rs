@@ -65,11 +65,12 @@ async fn follow_on<S: Subject>(
     let mut listing = None;
     let mut pause = RetryPause::default();
     loop {
+        let relists = shared.relists();
         match list(api, of, subject, shared, &mut listing, pulse).await {
             Ok(version) => {
                 listed.reached();
                 let begun = Instant::now();
-                watch(api, of, subject, shared, version, pulse).await;
+                watch(api, of, subject, shared, version, pulse, relists).await;
                 // A watch that repeatedly needs another list after a short time must not become a loop of lists.
                 if begun.elapsed() > LONGEST_PAUSE {
                     pause = RetryPause::default();
@@ -128,6 +129,7 @@ async fn watch<S: Subject>(
     shared: &Shared,
     version: String,
     pulse: &Pulse,
+    mut relists: tokio::sync::watch::Receiver<usize>,
 ) {
     let mut position =
         Position { version, pause: RetryPause::default(), silences: 0, begun: Instant::now(), any: false };
@@ -146,9 +148,19 @@ async fn watch<S: Subject>(
             }
         };
         let report = |event| report(subject, shared, event, &mut None);
-        match position.follow::<S::Object, _>(events, report, &of.collection, pulse).await {
-            NextRequest::Watch => {}
-            NextRequest::List => return,
+        let next = position.follow::<S::Object, _>(events, report, &of.collection, pulse);
+        let is_asked = async {
+            // A watch whose objects are never left out need not list them again.
+            if subject.list_id().is_none() || relists.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            next = next => match next {
+                NextRequest::Watch => {}
+                NextRequest::List => return,
+            },
+            () = is_asked => return,
         }
     }
 }
@@ -303,7 +315,10 @@ impl<S: Subject> WatchUpdate<S> {
         now: jiff::Timestamp,
     ) {
         match self {
-            Self::Begin => *listing = Some(HashSet::new()),
+            Self::Begin => {
+                *listing = Some(HashSet::new());
+                subject.list_id().into_iter().for_each(|list| state.list_began(list));
+            }
             Self::Set(key, record) => {
                 subject.apply(state, &key, record, now);
                 if let Some(listing) = listing {
@@ -319,6 +334,7 @@ impl<S: Subject> WatchUpdate<S> {
                     }
                 }
                 subject.listed(state);
+                subject.list_id().into_iter().for_each(|list| state.list_ended(&list, now));
             }
         }
     }

@@ -18,6 +18,7 @@ use crate::{
                 BoundRecord, KnownSource, NamespaceSettings, Revision, RevisionKey, SnapshotRecord,
                 SourceMeta, User,
             },
+            shares::ListId,
             skipped::Unreadable,
         },
         name::Name,
@@ -52,6 +53,10 @@ pub trait Subject: Send + 'static {
     fn known(&self, state: &State) -> Vec<Self::Key>;
     /// Called when every object of this watch is in the state.
     fn listed(&self, _state: &mut State) {}
+    /// The identity of its lists, if objects may be left out of the index. Such a watch lists them again when they may fit.
+    fn list_id(&self) -> Option<ListId> {
+        None
+    }
 }
 
 /// Opted-in workloads of one kind, by its index.
@@ -147,12 +152,15 @@ impl Subject for WorkloadsSubject {
 
     fn apply(&self, state: &mut State, key: &WorkloadKey, parsed: Self::Reading, now: Timestamp) {
         let Some(parsed) = parsed else { return };
-        let record = parsed.note(&User::Workload(key.clone()), state, now);
+        let user = User::Workload(key.clone());
+        let record = parsed.note(&user, state, now);
         state.apply_workload(key, record, now);
+        state.index.forget_left_out(&user);
     }
 
     fn remove(&self, state: &mut State, key: &WorkloadKey, now: Timestamp) {
         let user = User::Workload(key.clone());
+        state.index.shares_mut().note_room(&key.namespace);
         state.set_readable(&user, now);
         state.index.set_being_deleted(&user, false);
         state.apply_workload(key, None, now);
@@ -167,6 +175,10 @@ impl Subject for WorkloadsSubject {
         let labelled =
             state.index.workloads().map(|(key, _)| key).filter(|key| state.index.joining(key).is_none());
         labelled.chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
+    }
+
+    fn list_id(&self) -> Option<ListId> {
+        Some(("workloads", self.0, None))
     }
 }
 
@@ -197,12 +209,15 @@ impl Subject for RevisionsSubject {
 
     fn apply(&self, state: &mut State, key: &RevisionKey, parsed: Self::Reading, now: Timestamp) {
         let Some(parsed) = parsed else { return };
-        let revision = parsed.note(&User::Revision(key.clone()), state, now);
+        let user = User::Revision(key.clone());
+        let revision = parsed.note(&user, state, now);
         state.apply_revision(key, revision, now);
+        state.index.forget_left_out(&user);
     }
 
     fn remove(&self, state: &mut State, key: &RevisionKey, now: Timestamp) {
         let user = User::Revision(key.clone());
+        state.index.shares_mut().note_room(&key.namespace);
         state.set_readable(&user, now);
         state.index.set_being_deleted(&user, false);
         state.apply_revision(key, None, now);
@@ -214,6 +229,10 @@ impl Subject for RevisionsSubject {
             User::Workload(_) => None,
         });
         state.index.revisions().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
+    }
+
+    fn list_id(&self) -> Option<ListId> {
+        Some(("revisions", self.0, None))
     }
 }
 
@@ -330,6 +349,7 @@ impl Subject for LabelledSubject {
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
+        state.index.shares_mut().note_room(&key.namespace);
         state.set_labelled(key, false, now);
         state.apply_bound(key, None, now);
     }
@@ -337,6 +357,10 @@ impl Subject for LabelledSubject {
     fn known(&self, state: &State) -> Vec<Name> {
         let known = state.index.labelled().chain(state.index.all_bound());
         known.filter(|name| name.object.kind == self.0).cloned().collect()
+    }
+
+    fn list_id(&self) -> Option<ListId> {
+        Some(("labelled", self.0 as usize, None))
     }
 }
 
@@ -365,6 +389,10 @@ impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
         let mut known = self.0.known(state);
         known.retain(|name| name.namespace == self.1);
         known
+    }
+
+    fn list_id(&self) -> Option<ListId> {
+        self.0.list_id().map(|(what, kind, _)| (what, kind, Some(Arc::clone(&self.1))))
     }
 }
 
@@ -442,8 +470,8 @@ fn source_meta(meta: &ObjectMeta) -> SourceMeta {
 impl Subject for NamespacesSubject {
     type Object = PartialObject;
     type Key = Arc<str>;
-    /// Whether it opts its workloads in, and its settings.
-    type Reading = (bool, NamespaceSettings);
+    /// Its uid, whether it opts its workloads in, and its settings.
+    type Reading = (Uid, bool, NamespaceSettings);
 
     fn key(&self, object: &Self::Object) -> Arc<str> {
         name_of(&object.metadata)
@@ -460,23 +488,31 @@ impl Subject for NamespacesSubject {
             order: annotation(annotations::ORDER)
                 .map(|order| order_of_namespace(&name_of(&object.metadata), order).map_err(Box::from)),
         };
-        (label(&object.metadata, annotations::ENABLED) == Some("true"), settings)
+        let uid = object.metadata.uid.as_deref().unwrap_or_default().into();
+        (uid, label(&object.metadata, annotations::ENABLED) == Some("true"), settings)
     }
 
-    fn apply(&self, state: &mut State, key: &Arc<str>, (enabled, settings): Self::Reading, now: Timestamp) {
+    fn apply(
+        &self,
+        state: &mut State,
+        key: &Arc<str>,
+        (uid, enabled, settings): Self::Reading,
+        now: Timestamp,
+    ) {
+        state.apply_namespace_uid(key, Some(uid), now);
         // A workload that its namespace opts in must not roll before the window is known.
         state.apply_namespace_settings(key, settings, now);
         state.apply_namespace(key, enabled, now);
     }
 
     fn remove(&self, state: &mut State, key: &Arc<str>, now: Timestamp) {
+        state.apply_namespace_uid(key, None, now);
         state.apply_namespace_settings(key, NamespaceSettings::default(), now);
         state.apply_namespace(key, false, now);
     }
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {
-        let known: BTreeSet<_> = state.index.opted_in().chain(state.index.groups().with_settings()).collect();
-        known.into_iter().cloned().collect()
+        state.index.namespaces().cloned().collect()
     }
 }
 

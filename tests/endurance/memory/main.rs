@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod counter;
+mod shares;
 
 use std::sync::Arc;
 
@@ -27,11 +28,18 @@ const MOST: usize = 3100;
 const MOST_AT_FIRST: usize = 3500;
 /// Enough workloads that fixed costs do not count, and that tables are neither just full nor just grown.
 const WORKLOADS: usize = 10_000;
+/// Their namespaces.
+const NAMESPACES: usize = 10;
 
 /// A uid of constant length, distinct for each kind of object.
 fn uid(kind: &str, number: usize) -> String {
     let kind: u32 = kind.bytes().map(u32::from).sum();
     format!("{kind:0>8x}-0000-4000-8000-{number:0>12}")
+}
+
+/// The namespaces have 1,000 workloads each.
+fn namespace(number: usize) -> String {
+    format!("production-{}", number % NAMESPACES)
 }
 
 fn source(number: usize) -> String {
@@ -46,7 +54,7 @@ fn content() -> Value {
 fn observed(number: usize) -> Observed {
     let metadata = json!({
         "name": source(number),
-        "namespace": "production",
+        "namespace": namespace(number),
         "uid": uid("source", number),
         "resourceVersion": (1_000_000 + number).to_string(),
     });
@@ -80,7 +88,7 @@ fn workload(number: usize) -> Value {
         "kind": "Deployment",
         "metadata": {
             "name": format!("service-{number}"),
-            "namespace": "production",
+            "namespace": namespace(number),
             "uid": uid("workload", number),
             "resourceVersion": (2_000_000 + number).to_string(),
             "labels": {(annotations::ENABLED): "true"},
@@ -96,7 +104,7 @@ fn replica_set(number: usize, revision: usize) -> Value {
         "kind": "ReplicaSet",
         "metadata": {
             "name": format!("service-{number}-7d4b8c9f{revision}"),
-            "namespace": "production",
+            "namespace": namespace(number),
             "uid": uid("set", 2 * number + revision),
             "resourceVersion": (3_000_000 + number).to_string(),
         },
@@ -122,7 +130,7 @@ fn snapshot(number: usize) -> Value {
         "kind": "ConfigMap",
         "metadata": {
             "name": snapshot_name(number),
-            "namespace": "production",
+            "namespace": namespace(number),
             "uid": uid("snapshot", number),
             "resourceVersion": (4_000_000 + number).to_string(),
             "creationTimestamp": "2026-01-01T00:00:00Z",
@@ -172,18 +180,21 @@ fn kind(name: &str) -> usize {
     Kinds::default().iter().position(|kind| kind.kind == name).unwrap()
 }
 
-#[test]
-fn workload_memory_stays_within_the_stated_limit() {
-    let config = Config {
+fn config() -> Config {
+    Config {
         settle: SignedDuration::from_secs(1),
         orphan_grace: SignedDuration::from_mins(10),
         rolls_per_second: 100_000,
         max_snapshots: 2000,
         secrets: true,
-    };
+    }
+}
+
+#[test]
+fn workload_memory_stays_within_the_stated_limit() {
     let replica_sets = REVISION_KINDS.iter().position(|kind| kind.kind == "ReplicaSet").unwrap();
     let before = counter::held();
-    let mut state = State::new(Arc::new(Kinds::default()), config);
+    let mut state = State::new(Arc::new(Kinds::default()), config());
     let mut told = Vec::new();
     let mut tell = |what: &'static str| told.push((what, (counter::held() - before) / WORKLOADS));
     list(&mut state, &WorkloadsSubject(kind("Deployment")), (0..WORKLOADS).map(workload));
@@ -193,13 +204,18 @@ fn workload_memory_stays_within_the_stated_limit() {
     tell("and revisions");
     list(&mut state, &SnapshotsSubject(SourceKind::ConfigMap), (0..WORKLOADS).map(snapshot));
     tell("and snapshots");
-    let sources =
-        (0..WORKLOADS).map(|number| serde_json::from_slice::<Value>(observed(number).json()).unwrap());
-    list(&mut state, &UsedSourcesSubject(SourceKind::ConfigMap, "production".into()), sources);
+    for place in 0..NAMESPACES {
+        let of = (0..WORKLOADS).filter(|number| number % NAMESPACES == place);
+        let sources = of.map(|number| serde_json::from_slice::<Value>(observed(number).json()).unwrap());
+        list(&mut state, &UsedSourcesSubject(SourceKind::ConfigMap, namespace(place).into()), sources);
+    }
     state.set_synced();
     tell("and queued tasks");
     let others = settle(&mut state);
     assert!(others.is_empty(), "unexpected actions: {others:?}");
+    assert_eq!(state.partly_known_namespaces(), Vec::<Arc<str>>::new(), "every workload is known");
+    let counted = state.standing(false).index_bytes / WORKLOADS;
+    println!("counted bytes per workload: {counted}");
     tell("after all tasks");
     println!("bytes per workload: {told:#?}");
     let most = told.iter().map(|(_, each)| *each).max().unwrap();

@@ -131,6 +131,12 @@ impl Play<'_> {
             Key::new(key.kind, &key.namespace, annotation(object, annotations::SOURCE_NAME).unwrap());
         let source_uid = self.model.get(&source).map(|source| source["metadata"]["uid"].clone());
         let mut present: BTreeSet<_> = owners(object).into_iter().collect();
+        let namespace = self.model.get(&Key::new(Kind::Namespace, "", &key.namespace)).unwrap();
+        let has_keeper = present.remove(namespace["metadata"]["uid"].as_str().unwrap());
+        let is_partly_known = self.model.is_partly_known(&key.namespace);
+        if has_keeper && !is_partly_known {
+            self.model.broken("no-leak", format!("{key} is owned by its namespace, which is fully known"));
+        }
         let is_kept = source_uid.is_some_and(|uid| present.remove(uid.as_str().unwrap()));
         if is_kept {
             *kept.entry(source).or_default() += 1;
@@ -138,7 +144,7 @@ impl Play<'_> {
             self.model.broken("no-leak", format!("nothing uses {key}, but it still exists"));
         }
         let named = |uids: &BTreeSet<String>| uids.iter().map(|uid| self.name_of(uid)).collect::<Vec<_>>();
-        if !uses.entered.is_subset(&present) {
+        if !uses.entered.is_subset(&present) && !has_keeper {
             let what =
                 format!("{key} is owned by {:?}, but used by {:?}", named(&present), named(&uses.entered));
             self.model.broken("kept", what);
@@ -152,7 +158,8 @@ impl Play<'_> {
     /// An object that is bound itself is owned by all its users.
     fn check_bound(&self, key: &Key, object: &Value, uses: &Users) {
         let present: BTreeSet<_> = owners(object).into_iter().collect();
-        if !uses.entered.is_subset(&present) {
+        // Users that are left out own nothing. If the object is deleted while they need it, it is created again.
+        if !uses.entered.is_subset(&present) && !self.model.is_partly_known(&key.namespace) {
             let named =
                 |uids: &BTreeSet<String>| uids.iter().map(|uid| self.name_of(uid)).collect::<Vec<_>>();
             let what =

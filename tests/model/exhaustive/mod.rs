@@ -6,6 +6,7 @@
 
 mod checks;
 pub(crate) mod objects;
+mod partly_known;
 pub(crate) mod play;
 mod scenarios;
 mod spread;
@@ -20,6 +21,7 @@ use std::{
     time::Instant,
 };
 
+use confrev::controller::ShareLimits;
 use play::{Play, State};
 use scenarios::{Scenario, scenarios};
 
@@ -68,7 +70,17 @@ struct Recorded {
 
 /// Runs a scenario once.
 fn run(scenario: &Scenario, plan: &[(usize, CallFault)], recorded: Option<&Recorded>) -> Run {
-    let model = Model::enumerated(Trial::new(plan));
+    run_sharing(scenario, plan, recorded, ShareLimits::default())
+}
+
+/// Runs a scenario once, with replicas that know only these shares of each namespace.
+fn run_sharing(
+    scenario: &Scenario,
+    plan: &[(usize, CallFault)],
+    recorded: Option<&Recorded>,
+    shares: ShareLimits,
+) -> Run {
+    let model = Model::sharing(Trial::new(plan), shares);
     let is_stale = plan.iter().any(|(_, fault)| fault.is_stale());
     let mut play = Play::new(model.clone(), scenario.loose, recorded.map(|recorded| &*recorded.rests));
     play.may_poke_in_vain = is_stale;

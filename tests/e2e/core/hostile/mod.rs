@@ -6,6 +6,7 @@
 mod attacks;
 mod budget;
 mod container;
+mod names;
 mod wire;
 
 use std::path::Path;
