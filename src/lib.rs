@@ -8,6 +8,7 @@ pub mod notify;
 pub mod schema;
 pub mod server;
 pub mod telemetry;
+pub mod text;
 pub mod tls;
 mod turns;
 

@@ -10,6 +10,7 @@ use crate::{
     json::Str,
     snapshot::{is_namespace_name, is_object_name},
     telemetry::metrics,
+    text,
 };
 
 /// The only version that exists.
@@ -271,7 +272,10 @@ impl Answer {
             allowed: self.refusal.is_none(),
             patch_type: patch.as_ref().map(|_| "JSONPatch"),
             patch,
-            status: self.refusal.as_ref().map(|(code, message)| ResponseStatus { code: *code, message }),
+            status: self
+                .refusal
+                .as_ref()
+                .map(|(code, message)| ResponseStatus { code: *code, message: text::line(message) }),
             warnings: shorten(&self.warnings),
         };
         serde_json::to_vec(&Envelope { api_version: API_VERSION, kind: KIND, response }).unwrap_or_default()
@@ -304,10 +308,10 @@ struct ReviewResponse<'a> {
 #[derive(Serialize)]
 struct ResponseStatus<'a> {
     code: u16,
-    message: &'a str,
+    message: Cow<'a, str>,
 }
 
-/// At most [`MAX_WARNINGS`] lines, each of them short enough to arrive whole.
+/// At most [`MAX_WARNINGS`] lines, each of them safe to show, and short enough to arrive whole.
 fn shorten(warnings: &[String]) -> Vec<Cow<'_, str>> {
     let max = if warnings.len() > MAX_WARNINGS { MAX_WARNINGS - 1 } else { MAX_WARNINGS };
     let mut short: Vec<_> = warnings.iter().take(max).map(|warning| truncate_warning(warning)).collect();
@@ -318,8 +322,30 @@ fn shorten(warnings: &[String]) -> Vec<Cow<'_, str>> {
 }
 
 fn truncate_warning(warning: &str) -> Cow<'_, str> {
+    let warning = text::line(warning);
     if warning.chars().count() <= MAX_WARNING_LENGTH {
-        return Cow::Borrowed(warning);
+        return warning;
     }
     Cow::Owned(warning.chars().take(MAX_WARNING_LENGTH - 1).chain(['…']).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `kubectl` prints messages and warnings as they are, and they repeat names and messages of others.
+    #[test]
+    fn answers_are_safe_to_show() {
+        let hostile = "no\n\u{1b}[2J\u{202e}".to_owned();
+        for answer in [
+            Answer::denied(hostile.clone()),
+            Answer::unavailable(hostile.clone()),
+            Answer::allowed().with_warnings(vec![hostile.clone()]),
+        ] {
+            let json: serde_json::Value = serde_json::from_slice(&answer.to_json("u")).unwrap();
+            let response = &json["response"];
+            let said = response["status"]["message"].as_str().or(response["warnings"][0].as_str());
+            assert_eq!(said, Some("no\\n\\u001b[2J\\u202e"), "{response}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{
     failure::Failure,
     group::Others,
-    inventory::{Inventory, ReadObject},
+    inventory::{Inventory, ReadObject, Snapshot, SourceKey},
     target::Target,
 };
 use crate::{
@@ -61,7 +61,9 @@ pub(super) async fn apply(
     else {
         return Ok((spread, None));
     };
-    let snapshot = snapshot_name(&source.name, &present.digest(), DIGITS[0]);
+    let Some(snapshot) = snapshot_of(inventory, namespace, source, present) else {
+        return Ok((spread, None));
+    };
     let name = ended.run_name(source.kind, &snapshot, policy.retried.as_deref());
     if ended.is_start() {
         let state = start(target, inventory, source, (namespace, present), &analysis).await?;
@@ -78,6 +80,28 @@ pub(super) async fn apply(
     let run = JudgingRun { namespace: namespace.to_owned(), name, phase, state };
     let judging = AnalysisRun { name: run.name.as_str().into(), state: run.state.clone() };
     Ok((spread.analysed(|_| judging), Some(run)))
+}
+
+/// The name of the snapshot of a content: the one that exists, or the one that it gets. `None` for a Secret without a snapshot, whose
+/// name depends on a key of the installation.
+pub(super) fn snapshot_of(
+    inventory: &Inventory,
+    namespace: &str,
+    source: &ObjectName,
+    present: &Observed,
+) -> Option<String> {
+    let holds = |(key, snapshot): &(&SourceKey, &Snapshot)| {
+        key.0 == namespace
+            && snapshot.source == *source
+            && snapshot.digest.is_some_and(|digest| present.digests().contains(&digest))
+    };
+    let known = inventory.snapshots.iter().find(holds).map(|(key, _)| key.1.name.to_string());
+    known.or_else(|| expected_name(source, present))
+}
+
+/// The name that the snapshot of a content gets, as far as it does not depend on a key of the installation.
+pub(super) fn expected_name(source: &ObjectName, present: &Observed) -> Option<String> {
+    present.public_digest().map(|digest| snapshot_name(&source.name, &digest, DIGITS[0]))
 }
 
 /// The analysis of a change that moves in the future: it can begin.
@@ -103,7 +127,9 @@ async fn start(
         Err(_) => None,
         Ok(None) => Some(format!("{analysis} does not exist")),
         Ok(Some(template)) => {
-            let given = run_arguments(&source.name, namespace, &present.digest().to_string(), 1);
+            // Whether the template can be used does not depend on the digest.
+            let digest = present.public_digest().map(|digest| digest.to_string()).unwrap_or_default();
+            let given = run_arguments(&source.name, namespace, &digest, 1);
             run_of_template(&template, &given).err().map(|why| format!("{analysis}: {why}"))
         }
     };
@@ -122,4 +148,25 @@ async fn read(target: &Target, inventory: &Inventory, path: String) -> Result<Re
     };
     reads.insert(path, found.clone());
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::snapshot::SourceKind;
+
+    /// Without the key of the installation, it would be a plain hash of the content.
+    #[test]
+    fn name_of_new_snapshot_of_secret_is_unknown() {
+        let named = |kind: SourceKind| {
+            let json = json!({"metadata": {"name": "demo"}, "data": {"color": "Ymx1ZQ=="}}).to_string();
+            let observed = Observed::read(kind, json.into_bytes()).unwrap();
+            let source = ObjectName::new(kind, "demo");
+            snapshot_of(&Inventory::default(), "shop", &source, &observed)
+        };
+        assert_eq!(named(SourceKind::Secret), None);
+        assert!(named(SourceKind::ConfigMap).is_some_and(|name| name.starts_with("demo-")));
+    }
 }

@@ -12,7 +12,7 @@ use super::{
     flags,
     inventory::text,
     manifests::{self, ManifestFlags},
-    output::{self, Colour, OutputFlag, OutputFormat, paint},
+    output::{self, Colour, OutputFlag, OutputFormat, Text},
     target::{Flags, Target, UNANSWERED},
 };
 use crate::{annotations, tls};
@@ -123,14 +123,18 @@ pub(super) async fn run(options: &CheckOptions) -> Result<(), Failure> {
     }
     let findings: Vec<_> = checks.into_iter().map(|(check, found)| finding(check, found)).collect();
     match options.output.output {
-        OutputFormat::Json => output::print(&(output::to_json(&findings)? + "\n"))?,
-        OutputFormat::Yaml => output::print(&output::to_yaml(&findings)?)?,
+        OutputFormat::Json => output::json(&findings)?,
+        OutputFormat::Yaml => output::yaml(&[&findings])?,
         OutputFormat::Name => {
             let names: Vec<_> = findings.iter().map(|finding| finding.check).collect();
-            output::print(&(names.join("\n") + "\n"))?;
+            output::print(&names.iter().collect())?;
         }
         OutputFormat::Table | OutputFormat::Wide => {
-            output::print(&findings.iter().map(line).collect::<String>())?;
+            let mut text = Text::default();
+            for finding in &findings {
+                push_lines(&mut text, finding);
+            }
+            output::print(&text)?;
         }
     }
     let graded = |grade: Grade| findings.iter().filter(|finding| finding.grade == grade).count();
@@ -186,14 +190,16 @@ fn finding(check: &'static str, found: Result<CheckResult, Failure>) -> CheckedP
     CheckedPoint { check, grade, message, hint }
 }
 
-fn line(finding: &CheckedPoint) -> String {
-    let mark = match finding.grade {
-        Grade::Ok => paint(Colour::Green, "ok     "),
-        Grade::Warning => paint(Colour::Dim, "warning"),
-        Grade::Failed => paint(Colour::Red, "failed "),
+fn push_lines(text: &mut Text, finding: &CheckedPoint) {
+    let (colour, mark) = match finding.grade {
+        Grade::Ok => (Colour::Green, "ok     "),
+        Grade::Warning => (Colour::Dim, "warning"),
+        Grade::Failed => (Colour::Red, "failed "),
     };
-    let hint = if finding.hint.is_empty() { String::new() } else { format!("\n{:22}{}", "", finding.hint) };
-    format!("{mark}  {:12} {}{hint}\n", finding.check, finding.message)
+    text.push_parts(&[(Some(colour), mark), (None, &format!("  {:12} {}", finding.check, finding.message))]);
+    if !finding.hint.is_empty() {
+        text.push(&format!("{:22}{}", "", finding.hint));
+    }
 }
 
 fn webhook_configuration(configuration: Option<&Value>) -> CheckResult {

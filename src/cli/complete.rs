@@ -9,7 +9,7 @@ use kube::config::Kubeconfig;
 use super::{
     failure::Failure,
     inventory::{self, Inventory, OptedIn, Scope},
-    output,
+    output::{self, Text},
     target::{Flags, HEADING, Target},
 };
 
@@ -31,7 +31,9 @@ pub(super) struct Words {
 pub(super) fn script(program: &mut Command, options: &CompleteOptions) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, program, "confrev", &mut script);
-    output::print(&String::from_utf8_lossy(&script))
+    let mut text = Text::default();
+    text.push_content("", &String::from_utf8_lossy(&script));
+    output::print(&text)
 }
 
 /// A command line with nothing but the flags that select the cluster and the namespace.
@@ -83,7 +85,7 @@ pub(super) async fn run(program: &Command, words: &Words) -> Result<(), Failure>
         fitting = names.map(|(_, name)| name.to_owned()).filter(|name| name.starts_with(last)).collect();
     }
     fitting.push(directive.to_owned());
-    output::print(&(fitting.join("\n") + "\n"))
+    output::print(&fitting.iter().collect())
 }
 
 /// The command's flag with the name `word`, which contains no value.

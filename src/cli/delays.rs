@@ -1,7 +1,7 @@
 //! Why a workload has not rolled to a pending change: refused, held, too soon after its last roll, or never.
 //!
-//! Nothing records this. The delay of a workload follows from its own state and that of the others; a refusal follows from the
-//! Event of the controller, or from a dry run of the controller's own write.
+//! Nothing records this. The delay of a workload follows from its own state and that of the others; a refusal follows from dry runs
+//! of the controller's own writes. Events are never read: any user may write them.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::{
     failure::Failure,
     gates,
     group::Others,
-    inventory::{Inventory, OptedIn, Snapshot, SourceKey, text},
+    inventory::{Inventory, OptedIn, Scope, Snapshot, SourceKey, text},
     target::{Target, is_unanswered},
 };
 use crate::{
@@ -31,8 +31,6 @@ use crate::{
 
 /// How many workloads a reason names.
 const NAMED: usize = 3;
-/// The beginning of the note of the Event about a refused roll.
-const REFUSED: &str = "the roll to the present content was refused and will be retried: ";
 
 /// Why the workload has not rolled to the present content of a source; `None` if it is about to roll.
 pub(super) async fn of(
@@ -72,14 +70,16 @@ pub(super) async fn of(
             }
         }
     }
-    if let Some(delay) = reported(target, workload, present).await? {
-        return Ok(Some(delay));
-    }
-    if let Some(group) = group.filter(|_| policy.is_limited()) {
+    let refused = match tried(target, workload, None).await {
+        Tried::Passes => snapshot_refused(target, inventory, workload, source, present).await,
+        Tried::Delayed(delay) => Some(delay),
+        Tried::Unknown => None,
+    };
+    let turn = group.filter(|_| policy.is_limited()).map(|group| {
         let see = format!("see kubectl confrev waves {}", source.name);
-        return Ok(Some(Delay::Held(format!("waits for its turn in the group {group}, {see}"))));
-    }
-    Ok(probe(target, workload, None).await)
+        Delay::Held(format!("waits for its turn in the group {group}, {see}"))
+    });
+    Ok(refused.or(turn))
 }
 
 /// The time that remains of the workload's `min-interval`.
@@ -331,45 +331,66 @@ fn standing(
     })
 }
 
-/// The refusal of the present content that the controller has reported.
-async fn reported(target: &Target, workload: &OptedIn, present: &Observed) -> Result<Option<Delay>, Failure> {
-    let uid = text(&workload.value, "/metadata/uid");
-    let selector = format!("involvedObject.uid%3D{uid}%2Creason%3DRollRefused");
-    let path = format!("/api/v1/namespaces/{}/events?fieldSelector={selector}", workload.namespace());
-    let found = match target.get(&path).await {
-        // The user may not read Events.
-        Err(Failure::Refused(_)) | Ok(None) => return Ok(None),
-        Ok(Some(found)) => found,
-        Err(error) => return Err(error),
+/// Creates a ConfigMap or Secret like the snapshot that the roll needs, as a dry run: a dry run of the roll creates no snapshot, which a
+/// quota may refuse. `None` if it could be created, if it exists, or if the user may not create it.
+async fn snapshot_refused(
+    target: &Target,
+    inventory: &Inventory,
+    workload: &OptedIn,
+    source: &ObjectName,
+    present: &Observed,
+) -> Option<Delay> {
+    let holds = |(key, snapshot): (&SourceKey, &Snapshot)| {
+        key.0 == workload.namespace()
+            && snapshot.source == *source
+            && snapshot.digest.is_some_and(|digest| present.digests().contains(&digest))
     };
-    let changed = changed_at(present);
-    let events = found["items"].as_array().into_iter().flatten();
-    let of_change = events.filter(|event| event_time(event) >= changed);
-    let newest = of_change.max_by_key(|event| event_time(event));
-    Ok(newest.map(|event| {
-        let note = text(event, "/message");
-        Delay::Refused(note.strip_prefix(REFUSED).unwrap_or(note).to_owned())
-    }))
-}
-
-/// When an Event was last seen, in whole seconds like the times of writes.
-fn event_time(event: &Value) -> Option<Timestamp> {
-    let fields = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
-    let times = fields.iter().filter_map(|field| text(event, field).parse::<Timestamp>().ok());
-    times.max().and_then(|time| Timestamp::from_second(time.as_second()).ok())
-}
-
-/// When the source was last written.
-fn changed_at(source: &Observed) -> Option<Timestamp> {
-    let value: Value = serde_json::from_slice(source.json()).ok()?;
-    let writes = value["metadata"]["managedFields"].as_array().into_iter().flatten();
-    let writes = writes.filter_map(|entry| text(entry, "/time").parse().ok());
-    writes.max().or_else(|| text(&value, "/metadata/creationTimestamp").parse().ok())
+    if present.stays_as_written() || inventory.snapshots.iter().any(holds) {
+        return None;
+    }
+    let metadata = match analysis::expected_name(source, present) {
+        Some(name) => json!({"name": name}),
+        None => json!({"generateName": format!("{}-", source.name)}),
+    };
+    let mut body = json!({"apiVersion": "v1", "kind": source.kind.as_str(), "metadata": metadata});
+    if source.kind == SourceKind::ConfigMap {
+        let live: Value = serde_json::from_slice(present.json()).ok()?;
+        for field in ["data", "binaryData"] {
+            body[field] = live[field].clone();
+        }
+    }
+    let collection = Scope::Namespace(workload.namespace().to_owned()).collection("v1", source.kind.plural());
+    let path = format!("{collection}?fieldManager=kubectl-confrev&dryRun=All");
+    let call = target.api.call("create", Method::POST, path, "application/json", body.to_string().into());
+    match call.await {
+        Err(error) if error.is_missing_right() => None,
+        Err(ApiError::Refused { code: 403 | 413 | 422, message, .. }) => {
+            Some(Delay::Refused(format!("the API server refuses its snapshot: {message}")))
+        }
+        _ => None,
+    }
 }
 
 /// Makes the controller's write as a dry run, with the rights of the user. `None` if it would succeed, or if the user may not
 /// make it. With a Secret, a success shows whether references to it are resolved.
 pub(super) async fn probe(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>) -> Option<Delay> {
+    match tried(target, workload, secret).await {
+        Tried::Delayed(delay) => Some(delay),
+        Tried::Passes | Tried::Unknown => None,
+    }
+}
+
+/// The result of the controller's write as a dry run.
+enum Tried {
+    /// It would succeed.
+    Passes,
+    /// It would not, and why.
+    Delayed(Delay),
+    /// The user may not make it, or it gave no answer.
+    Unknown,
+}
+
+async fn tried(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>) -> Tried {
     // Admission writes this annotation again, so that its answer differs from that of an API server that did not call confrev.
     let stale = json!({"configmaps": {"confrev-dry-run": "confrev-dry-run-0"}}).to_string();
     let mut body = json!({"metadata": {"annotations": {annotations::SOURCES: stale}}});
@@ -388,32 +409,38 @@ pub(super) async fn probe(target: &Target, workload: &OptedIn, secret: Option<&O
         "application/merge-patch+json",
         body.to_string().into(),
     );
-    match call.await {
+    let delay = match call.await {
         Ok(answer) => {
-            let value: Value = serde_json::from_slice(&answer).ok()?;
-            let answer = OptedIn::read(&workload.kind, value, &target.rotated)?;
-            if !admitted::is_resolved(&answer) {
-                let unanswered = "the API server does not call confrev, see kubectl confrev check";
-                return Some(Delay::Unanswered(unanswered.to_owned()));
-            }
+            let value = serde_json::from_slice::<Value>(&answer).ok();
+            let answer = value.and_then(|value| OptedIn::read(&workload.kind, value, &target.rotated));
+            let Some(answer) = answer else { return Tried::Unknown };
             let is_resolved = |secret: &ObjectName| {
                 let mut uses = answer.record.uses.iter().filter(|used| used.source == *secret);
                 uses.any(|used| used.snapshot.is_some() || used.live)
             };
-            secret.filter(|secret| !is_resolved(secret)).map(|_| Delay::SecretsOff)
+            if !admitted::is_resolved(&answer) {
+                Delay::Unanswered(
+                    "the API server does not call confrev, see kubectl confrev check".to_owned(),
+                )
+            } else if secret.is_some_and(|secret| !is_resolved(secret)) {
+                Delay::SecretsOff
+            } else {
+                return Tried::Passes;
+            }
         }
         Err(ApiError::Refused { message, .. }) if is_unanswered(&message) => {
-            Some(Delay::Unanswered("confrev does not answer, see kubectl confrev check".to_owned()))
+            Delay::Unanswered("confrev does not answer, see kubectl confrev check".to_owned())
         }
-        Err(error) if error.is_missing_right() => None,
+        Err(error) if error.is_missing_right() => return Tried::Unknown,
         Err(ApiError::Refused { code, message, .. })
             if code == 429 || code >= 500 || message.contains("failed calling webhook") =>
         {
-            Some(Delay::Unanswered(message))
+            Delay::Unanswered(message)
         }
-        Err(ApiError::Refused { message, .. }) => Some(Delay::Refused(message)),
-        Err(_) => None,
-    }
+        Err(ApiError::Refused { message, .. }) => Delay::Refused(message),
+        Err(_) => return Tried::Unknown,
+    };
+    Tried::Delayed(delay)
 }
 
 /// The delay of a roll to a change that is not written yet: the interval, or the turns that `max-in-flight` sets.
@@ -438,11 +465,5 @@ mod tests {
             (left(40_200), left(200)),
             ("min-interval, 40 s left".to_owned(), "min-interval, 1 s left".to_owned())
         );
-    }
-
-    #[test]
-    fn event_times_have_whole_seconds() {
-        let event = json!({"eventTime": "2026-01-01T00:00:01.500000Z", "series": {"lastObservedTime": "2026-01-01T00:00:03.2Z"}});
-        assert_eq!(event_time(&event), "2026-01-01T00:00:03Z".parse().ok());
     }
 }

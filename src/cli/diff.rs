@@ -1,8 +1,7 @@
 //! `kubectl confrev diff`: the differences between two contents, key by key.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::Args;
 use serde_json::Value;
 use similar::{
@@ -13,13 +12,13 @@ use similar::{
 };
 
 use super::{
+    content::Content,
     failure::Failure,
     history::History,
     inventory::{Inventory, Scope, source_name},
-    output::{self, Colour, paint},
+    output::{self, Colour, Text},
     target::{Flags, Target},
 };
-use crate::snapshot::{Digest, SourceKind};
 
 /// Options of `diff`.
 #[derive(Debug, Args)]
@@ -35,35 +34,6 @@ pub(super) struct DiffOptions {
     show_values: bool,
     #[command(flatten)]
     flags: Flags,
-}
-
-/// The values of a ConfigMap or Secret by key.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Content(BTreeMap<String, Vec<u8>>);
-
-impl Content {
-    /// The values by key.
-    pub(super) fn values(&self) -> impl Iterator<Item = (&String, &Vec<u8>)> {
-        self.0.iter()
-    }
-
-    /// The content of an object.
-    pub(super) fn of(kind: SourceKind, object: &Value) -> Self {
-        let entries = |field: &str| object[field].as_object().into_iter().flatten();
-        let decoded = |value: &Value| {
-            let text: String = value.as_str().unwrap_or_default().split_whitespace().collect();
-            BASE64_STANDARD.decode(text).unwrap_or_default()
-        };
-        let plain = entries("data").map(|(key, value)| {
-            let bytes = match kind {
-                SourceKind::ConfigMap => value.as_str().unwrap_or_default().as_bytes().to_vec(),
-                SourceKind::Secret => decoded(value),
-            };
-            (key.clone(), bytes)
-        });
-        let binary = entries("binaryData").map(|(key, value)| (key.clone(), decoded(value)));
-        Self(plain.chain(binary).collect())
-    }
 }
 
 /// One side of a comparison.
@@ -95,50 +65,55 @@ pub(super) async fn run(options: &DiffOptions) -> Result<(), Failure> {
         }
         other => other?,
     };
-    let (old, new) = sides(&history, &options.snapshots)?;
-    answer(&compare(history.source.kind, &old, &new, options.show_values))
+    let (old, new) = sides(&history, &options.snapshots, options.show_values)?;
+    answer(&compare(&old, &new))
 }
 
 /// Prints the differences. If there are any, the exit code is 1, as with kubectl.
-fn answer(differences: &str) -> Result<(), Failure> {
+fn answer(differences: &Text) -> Result<(), Failure> {
     output::print(differences)?;
     if differences.is_empty() { Ok(()) } else { Err(Failure::Different) }
 }
 
 /// The two contents to compare.
-pub(super) fn sides(history: &History, snapshots: &[String]) -> Result<(Side, Side), Failure> {
+pub(super) fn sides(
+    history: &History,
+    snapshots: &[String],
+    show_values: bool,
+) -> Result<(Side, Side), Failure> {
     let of_snapshot = |text: &String| {
         history.find(text).map(|(name, snapshot)| Side {
             name: name.clone(),
-            content: Content::of(history.source.kind, &snapshot.value),
+            content: Content::of(history.source.kind, &snapshot.value, show_values),
         })
     };
     match snapshots {
         [old, new] => Ok((of_snapshot(old)?, of_snapshot(new)?)),
-        [old] => Ok((of_snapshot(old)?, present(history)?)),
+        [old] => Ok((of_snapshot(old)?, present(history, show_values)?)),
         _ => {
             let other = history.snapshots.iter().find(|(_, snapshot)| !history.is_present(snapshot));
             let (name, _) = other.ok_or_else(|| {
                 Failure::NotFound(format!("{} has no snapshot with different content", history.source))
             })?;
-            Ok((of_snapshot(name)?, present(history)?))
+            Ok((of_snapshot(name)?, present(history, show_values)?))
         }
     }
 }
 
 /// The current source.
-fn present(history: &History) -> Result<Side, Failure> {
+fn present(history: &History, show_values: bool) -> Result<Side, Failure> {
     let observed = history.present.as_ref().ok_or_else(|| {
         Failure::NotFound(format!("{} does not exist: give two of its snapshots", history.source))
     })?;
     let value: Value = serde_json::from_slice(observed.json()).unwrap_or_default();
-    Ok(Side { name: history.source.name.to_string(), content: Content::of(history.source.kind, &value) })
+    let content = Content::of(history.source.kind, &value, show_values);
+    Ok(Side { name: history.source.name.to_string(), content })
 }
 
 async fn of_workload(target: &Target, options: &DiffOptions) -> Result<(), Failure> {
     let inventory = Inventory::read_partly(target, &Scope::Namespace(target.namespace.clone())).await?;
     let workload = inventory.find(target, &options.object)?;
-    let mut out = String::new();
+    let mut out = Text::default();
     // A template may refer to one source both as a whole and by keys.
     let uses = workload.record.uses.iter();
     let held: BTreeSet<_> = uses.filter_map(|used| Some((&used.source, used.snapshot.as_ref()?))).collect();
@@ -147,16 +122,10 @@ async fn of_workload(target: &Target, options: &DiffOptions) -> Result<(), Failu
         if history.present.is_none() {
             continue;
         }
-        let (old, new) = sides(&history, &[snapshot.to_string()])?;
-        out += &compare(source.kind, &old, &new, options.show_values);
+        let (old, new) = sides(&history, &[snapshot.to_string()], options.show_values)?;
+        out.append("", &compare(&old, &new));
     }
     answer(&out)
-}
-
-/// The keys whose values differ, or that only one side has.
-pub(super) fn keys_that_differ<'s>(old: &'s Side, new: &'s Side) -> impl Iterator<Item = &'s String> {
-    let keys: BTreeSet<_> = old.content.0.keys().chain(new.content.0.keys()).collect();
-    keys.into_iter().filter(|&key| old.content.0.get(key) != new.content.0.get(key))
 }
 
 /// The change of one key.
@@ -171,53 +140,83 @@ pub(super) struct KeyChange<'s> {
 /// The two values of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ChangedValue<'s> {
-    /// Texts that may be shown; empty if a side lacks the key.
+    /// Texts; empty if a side lacks the key.
     Texts(&'s str, &'s str),
-    /// The texts in place of values of a Secret, or of values that are not text.
+    /// The texts in place of values that are not text.
     Summaries(String, String),
 }
 
-/// The keys that differ, with their values. The values of a Secret are left out unless `show_values`.
-pub(super) fn changes<'s>(
-    kind: SourceKind,
-    old: &'s Side,
-    new: &'s Side,
-    show_values: bool,
-) -> impl Iterator<Item = KeyChange<'s>> {
-    let hidden = kind == SourceKind::Secret && !show_values;
-    keys_that_differ(old, new).map(move |key| {
-        let (before, after) = (old.content.0.get(key), new.content.0.get(key));
+/// The differences between two contents.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Changes<'s> {
+    /// There are none.
+    None,
+    /// There are some, of which nothing may be shown.
+    Hidden,
+    /// The keys that differ, or that only one side has.
+    Keys(Vec<KeyChange<'s>>),
+}
+
+/// The word for a change whose values are hidden.
+pub(super) const CHANGED: &str = "changed";
+
+/// The differences between two contents.
+pub(super) fn changes<'s>(old: &'s Side, new: &'s Side) -> Changes<'s> {
+    if old.content == new.content {
+        return Changes::None;
+    }
+    let (Some(before), Some(after)) = (old.content.shown(), new.content.shown()) else {
+        return Changes::Hidden;
+    };
+    let keys: BTreeSet<_> = before.keys().chain(after.keys()).collect();
+    let changed = keys.into_iter().filter_map(|key| {
+        let (before, after) = (before.get(key), after.get(key));
         let texts = [before, after].map(|value| std::str::from_utf8(value.map_or(&[], Vec::as_slice)));
         let values = match texts {
-            [Ok(before), Ok(after)] if !hidden => ChangedValue::Texts(before, after),
-            _ => ChangedValue::Summaries(summary(before), summary(after)),
+            [Ok(before), Ok(after)] => ChangedValue::Texts(before, after),
+            _ => ChangedValue::Summaries(old.content.summary(before), new.content.summary(after)),
         };
-        KeyChange { key, values }
-    })
+        (before != after).then_some(KeyChange { key, values })
+    });
+    Changes::Keys(changed.collect())
 }
 
 /// The differences in unified format, key by key; empty if there are none.
-pub(super) fn compare(kind: SourceKind, old: &Side, new: &Side, show_values: bool) -> String {
-    let mut out = String::new();
-    for KeyChange { key, values } in changes(kind, old, new, show_values) {
-        match values {
-            ChangedValue::Texts(before, after) => {
-                let hunks = unified(before, after);
-                let heads = [("---", &old.name), ("+++", &new.name)]
-                    .map(|(mark, name)| format!("{mark} {name} {key}"));
-                // A value may be empty on one side, and missing on the other.
-                let heads = heads.iter().filter(|_| !hunks.is_empty());
-                out.extend(heads.chain(&hunks).map(|line| coloured(line) + "\n"));
+pub(super) fn compare(old: &Side, new: &Side) -> Text {
+    let mut out = Text::default();
+    let keys = match changes(old, new) {
+        Changes::None => return out,
+        Changes::Hidden => {
+            for line in [format!("--- {}", old.name), format!("+++ {}", new.name), CHANGED.to_owned()] {
+                push(&mut out, &line);
             }
-            ChangedValue::Summaries(before, after) => {
-                let old_line = format!("-{key}: {before}");
-                let new_line = format!("+{key}: {after}");
-                let head = format!("--- {} {key}\n+++ {} {key}\n", old.name, new.name);
-                out.extend([head, coloured(&old_line) + "\n", coloured(&new_line) + "\n"]);
-            }
+            return out;
         }
+        Changes::Keys(keys) => keys,
+    };
+    for KeyChange { key, values } in keys {
+        let heads = [format!("--- {} {key}", old.name), format!("+++ {} {key}", new.name)];
+        let lines = match values {
+            ChangedValue::Texts(before, after) => unified(before, after),
+            ChangedValue::Summaries(before, after) => {
+                vec![format!("-{key}: {before}"), format!("+{key}: {after}")]
+            }
+        };
+        // A value may be empty on one side, and missing on the other.
+        let heads = heads.iter().filter(|_| !lines.is_empty());
+        heads.chain(&lines).for_each(|line| push(&mut out, line));
     }
     out
+}
+
+fn push(out: &mut Text, line: &str) {
+    let colour = match line.as_bytes().first() {
+        Some(b'-') => Some(Colour::Red),
+        Some(b'+') => Some(Colour::Green),
+        Some(b'@') => Some(Colour::Dim),
+        _ => None,
+    };
+    out.push_content_line(colour, line);
 }
 
 /// The hunks of the unified format, by lines. `similar::TextDiff` would link five algorithms, which are half a megabyte.
@@ -250,36 +249,16 @@ fn unified(before: &str, after: &str) -> Vec<String> {
     out
 }
 
-fn coloured(line: &str) -> String {
-    match line.as_bytes().first() {
-        Some(b'-') => paint(Colour::Red, line),
-        Some(b'+') => paint(Colour::Green, line),
-        Some(b'@') => paint(Colour::Dim, line),
-        _ => line.to_owned(),
-    }
-}
-
-/// The text in place of a value that is not shown.
-fn summary(value: Option<&Vec<u8>>) -> String {
-    value.map_or_else(
-        || "none".to_owned(),
-        |bytes| format!("{} bytes, sha256 {}", bytes.len(), short_digest(bytes)),
-    )
-}
-
-/// The first digits of the digest of a value that is not shown.
-pub(super) fn short_digest(value: &[u8]) -> String {
-    Digest::of_bytes(value).hex(12)
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, prelude::BASE64_STANDARD};
     use serde_json::json;
 
     use super::*;
+    use crate::snapshot::SourceKind;
 
     fn side(kind: SourceKind, name: &str, object: &Value) -> Side {
-        Side { name: name.to_owned(), content: Content::of(kind, object) }
+        Side { name: name.to_owned(), content: Content::of(kind, object, false) }
     }
 
     #[test]
@@ -287,7 +266,7 @@ mod tests {
         let old = side(SourceKind::ConfigMap, "demo-1", &json!({"data": {"a": "1\n2\n", "same": "x"}}));
         let new =
             side(SourceKind::ConfigMap, "demo", &json!({"data": {"a": "1\n3\n", "same": "x", "b": "n\n"}}));
-        let text = compare(SourceKind::ConfigMap, &old, &new, false);
+        let text = compare(&old, &new).to_string();
         assert!(text.contains("--- demo-1 a\n+++ demo a\n@@ -1,2 +1,2 @@\n 1\n-2\n+3\n"), "{text}");
         assert!(text.contains("+++ demo b\n") && text.contains("+n\n"), "{text}");
         assert!(!text.contains("same"), "{text}");
@@ -304,17 +283,38 @@ mod tests {
         }
     }
 
-    /// The values themselves are shown only on request. Binary data is always shown by size and digest.
+    /// A reader of a pipeline's log could find a short password by its size and hash.
     #[test]
-    fn diff_shows_size_and_digest_of_secret_values() {
-        let secret = |value: &str| json!({"data": {"password": BASE64_STANDARD.encode(value)}});
-        let (old, new) = (secret("hunter2"), secret("hunter3"));
-        let sides = || (side(SourceKind::Secret, "s-1", &old), side(SourceKind::Secret, "s", &new));
-        let text = compare(SourceKind::Secret, &sides().0, &sides().1, false);
-        assert!(text.contains("password: 7 bytes, sha256 ") && !text.contains("hunter"), "{text}");
-        assert!(compare(SourceKind::Secret, &sides().0, &sides().1, true).contains("+hunter3"));
+    fn diff_of_secret_prints_one_word() {
+        let secret = |key: &str, value: &str| json!({"data": {key: BASE64_STANDARD.encode(value)}});
+        let of = |name: &str, object: &Value, show_values| Side {
+            name: name.to_owned(),
+            content: Content::of(SourceKind::Secret, object, show_values),
+        };
+        let old = secret("password", "hunter2");
+        for new in [secret("password", "hunter3"), secret("passphrase", "hunter2"), json!({})] {
+            let text = compare(&of("s-1", &old, false), &of("s", &new, false)).to_string();
+            assert_eq!(text, "--- s-1\n+++ s\nchanged\n");
+        }
+        assert!(compare(&of("s-1", &old, false), &of("s", &old, false)).is_empty());
+        let new = secret("password", "hunter3");
+        let text = compare(&of("s-1", &old, true), &of("s", &new, true)).to_string();
+        assert!(text.contains("+++ s password\n") && text.contains("+hunter3\n"), "{text}");
+    }
+
+    #[test]
+    fn binary_values_are_shown_by_size_and_digest() {
         let bytes = |value: &str| side(SourceKind::ConfigMap, "b", &json!({"binaryData": {"k": value}}));
-        let text = compare(SourceKind::ConfigMap, &bytes("/w=="), &bytes("/v8="), false);
-        assert!(text.contains("-k: 1 bytes") && text.contains("+k: 2 bytes"), "{text}");
+        let text = compare(&bytes("/w=="), &bytes("/v8=")).to_string();
+        assert!(text.contains("-k: 1 bytes, sha256 ") && text.contains("+k: 2 bytes, sha256 "), "{text}");
+    }
+
+    #[test]
+    fn diff_escapes_what_a_terminal_acts_on() {
+        let kind = SourceKind::ConfigMap;
+        let old = side(kind, "demo-1", &json!({"data": {"a": "1\n"}}));
+        let new = side(kind, "demo", &json!({"data": {"a": "1\n\u{1b}[2Jx\ty\u{202e}\n"}}));
+        let text = compare(&old, &new).to_string();
+        assert!(text.contains("\n 1\n+\\u001b[2Jx\ty\\u202e\n"), "{text:?}");
     }
 }

@@ -35,7 +35,9 @@ struct SourceDigest {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<String>,
     name: String,
-    digest: String,
+    /// `None` for a Secret: its digest without the key of the installation would let anyone test guesses of its content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
     /// `None` if the name is unknown, or if there is never a snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
@@ -45,11 +47,11 @@ struct SourceDigest {
 }
 
 impl SourceDigest {
-    /// `NAME sha256:HEX SNAPSHOT-NAME`, or `-` and the reason in place of the last.
+    /// `NAME sha256:HEX SNAPSHOT-NAME`. `-` stands for a digest that is not shown, and `-` with the reason for a missing name.
     fn line(&self) -> String {
         let reason = || format!("- ({})", self.reason.as_deref().unwrap_or_default());
         let snapshot = self.snapshot.clone().unwrap_or_else(reason);
-        format!("{} {} {snapshot}\n", self.name, self.digest)
+        format!("{} {} {snapshot}", self.name, self.digest.as_deref().unwrap_or("-"))
     }
 }
 
@@ -59,16 +61,17 @@ pub(super) fn run(options: &DigestOptions) -> Result<(), Failure> {
     // All or nothing: no line is printed if a later object is invalid.
     let digests = digests(&all, &options.rotated.in_force())?;
     match options.output.output {
-        OutputFormat::Json => output::print(&(output::to_json(&digests)? + "\n")),
-        OutputFormat::Yaml => output::print(&output::to_yaml(&digests)?),
-        OutputFormat::Name => output::print(&digests.iter().fold(String::new(), |text, source| {
-            text + &format!("{}/{}\n", source.kind.to_lowercase(), source.name)
-        })),
+        OutputFormat::Json => output::json(&digests),
+        OutputFormat::Yaml => output::yaml(&[&digests]),
+        OutputFormat::Name => {
+            let name = |source: &SourceDigest| format!("{}/{}", source.kind.to_lowercase(), source.name);
+            output::print(&digests.iter().map(name).collect())
+        }
         OutputFormat::Table | OutputFormat::Wide => {
             if digests.is_empty() {
-                eprintln!("no ConfigMaps or Secrets in these manifests");
+                output::note("no ConfigMaps or Secrets in these manifests");
             }
-            output::print(&digests.iter().map(SourceDigest::line).collect::<String>())
+            output::print(&digests.iter().map(SourceDigest::line).collect())
         }
     }
 }
@@ -81,17 +84,20 @@ fn digests(all: &[(String, Value)], rotated: &Rotated) -> Result<Vec<SourceDiges
         let error = |problem: String| manifests::error(file, kind.as_str(), name, &problem);
         let json = source.json.as_bytes();
         let observed = Observed::read(kind, json).map_err(|problem| error(problem.to_string()))?;
-        let digest = observed.digest();
+        let digest = observed.public_digest();
         let reason = never(&source.name, &observed, rotated).or_else(|| {
             let is_secret = kind == SourceKind::Secret;
-            is_secret.then(|| "the name of its snapshot depends on a key of the installation".to_owned())
+            is_secret.then(|| {
+                "its digest and the name of its snapshot depend on a key of the installation".to_owned()
+            })
         });
-        let snapshot = reason.is_none().then(|| snapshot_name(name, &digest, DIGITS[0]));
+        let named = digest.as_ref().filter(|_| reason.is_none());
+        let snapshot = named.map(|digest| snapshot_name(name, digest, DIGITS[0]));
         found.push(SourceDigest {
             kind: kind.as_str(),
             namespace: source.namespace,
             name: name.to_string(),
-            digest: digest.to_string(),
+            digest: digest.map(|digest| digest.to_string()),
             snapshot,
             reason,
         });
@@ -126,7 +132,7 @@ mod tests {
         let all: Vec<_> = objects.into_iter().map(|object| ("f".to_owned(), object)).collect();
         let digests = digests(&all, &Rotated::with(["bundle".to_owned()]));
         let digests = digests.map_err(|error| error.to_string())?;
-        Ok(digests.iter().map(SourceDigest::line).collect())
+        Ok(digests.iter().map(|source| source.line() + "\n").collect())
     }
 
     #[test]
@@ -138,8 +144,7 @@ mod tests {
         assert_eq!(
             lines(text).unwrap(),
             "demo sha256:3a18d34e262fc4b788874349f3267bd04db95e4530b1e16909c791de7634513f demo-3a18d34e26\n\
-             demo sha256:9aed6f85b6495273623e9f56dcf1a3d45eefd60d47ee53a4626c06ca21e91c56 - (the name of its snapshot \
-             depends on a key of the installation)\n"
+             demo - - (its digest and the name of its snapshot depend on a key of the installation)\n"
         );
     }
 
@@ -173,12 +178,12 @@ mod tests {
             (format!("{}, {snapshot}}}\n", head("ConfigMap", "a-0123456789")), "it is a snapshot itself"),
         ] {
             let line = lines(&manifest).unwrap();
-            let (_, snapshot) = line.split_once(" sha256:").unwrap();
-            let (_, said) = snapshot.split_once(' ').unwrap();
+            let [_, digest, said] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
             assert!(said.starts_with(&format!("- ({reason}")), "{line}");
+            assert_eq!(digest.starts_with("sha256:"), !manifest.contains("kind: Secret"), "{line}");
         }
         let opaque = lines(&format!("{}}}\ntype: Opaque\n", head("Secret", "a"))).unwrap();
-        assert!(opaque.contains("depends on a key"), "{opaque}");
+        assert!(opaque.contains("depend on a key"), "{opaque}");
     }
 
     #[test]
@@ -201,6 +206,11 @@ mod tests {
         ] {
             let error = lines(&format!("{head}{rest}")).unwrap_err();
             assert!(error.contains(reason), "{error}");
+        }
+        let head = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n";
+        for rest in ["data: {password: 1}", "stringData: {password: 1}", "data: {password: '%'}"] {
+            let error = lines(&format!("{head}{rest}")).unwrap_err();
+            assert!(error.contains("a value is not") && !error.contains("password"), "{error}");
         }
         assert!(lines("apiVersion: v1\nkind: ConfigMap\n").unwrap_err().contains("it has no name"));
         assert!(lines("a: [").unwrap_err().starts_with("f: invalid YAML"));

@@ -6,6 +6,7 @@ use super::{
     failure::Failure,
     history::History,
     inventory::{Inventory, OptedIn, Scope, label, text},
+    output,
     target::Target,
 };
 use crate::{
@@ -41,10 +42,10 @@ impl Others {
         };
         match Self::read(target, history, group).await {
             Err(Failure::Refused(reason)) => {
-                eprintln!(
-                    "warning: the numbers are of namespace {:?} alone, but it is in the group {group:?}: {reason}",
+                output::warn(&format!(
+                    "the numbers are of namespace {:?} alone, but it is in the group {group:?}: {reason}",
                     target.namespace
-                );
+                ));
                 Ok(Self { group: Some(group.to_owned()), ..Self::default() })
             }
             other => other,

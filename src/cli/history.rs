@@ -44,8 +44,9 @@ pub(super) struct Line {
     /// A short form for people: the scheme and the first digits.
     #[serde(skip)]
     pub(super) short: String,
-    /// Bytes of keys and values.
-    pub(super) size: usize,
+    /// Bytes of keys and values; `None` for a Secret, whose size is not shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) size: Option<usize>,
     /// When the source got this content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) changed_at: Option<String>,
@@ -68,7 +69,7 @@ impl Row for Line {
             self.snapshot.clone(),
             output::age(self.created, Timestamp::now()),
             self.short.clone(),
-            format!("{} B", self.size),
+            self.size.map(|size| format!("{size} B")).unwrap_or_default(),
             match (self.present, self.refused.is_some()) {
                 (true, true) => "present, refused".to_owned(),
                 (true, false) => "present".to_owned(),
@@ -205,14 +206,15 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
         .map(|Authorship { at, by }| (at, by));
     let (changed_at, changed_by) = change.unzip();
     let key = (history.namespace.clone(), ObjectName::new(history.source.kind, name));
+    let digest = snapshot.digest.filter(|digest| digest.may_be_shown(history.source.kind));
     Line {
         kind: history.source.kind.as_str(),
         snapshot: name.to_owned(),
         present,
         created: snapshot.created,
-        digest: snapshot.digest.map(|digest| digest.to_string()).unwrap_or_default(),
-        short: snapshot.digest.map(|digest| digest.short(12)).unwrap_or_default(),
-        size: size(&snapshot.value),
+        digest: digest.map(|digest| digest.to_string()).unwrap_or_default(),
+        short: digest.map(|digest| digest.short(12)).unwrap_or_default(),
+        size: (history.source.kind == SourceKind::ConfigMap).then(|| size(&snapshot.value)),
         changed_at,
         changed_by,
         refused: snapshot.refusal().map(|refusal| refusal.reason.into()),
@@ -247,4 +249,38 @@ fn size(object: &Value) -> usize {
 pub(super) fn stated_change(snapshot: &Value) -> Option<Authorship> {
     let stated = |key| annotation(snapshot, key).map(str::to_owned);
     Some(Authorship { at: stated(annotations::CHANGED_AT)?, by: stated(annotations::CHANGED_BY)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The digest of a Secret without a key, which an administrator may write, would let any reader test guesses.
+    #[test]
+    fn history_of_secret_has_no_size_or_plain_digest() {
+        let plain = format!("sha256:{}", "0a".repeat(32));
+        let keyed = format!("hmac-sha256:12345678:{}", "0b".repeat(32));
+        for (kind, digest, is_shown) in [
+            (SourceKind::ConfigMap, &plain, [true, true]),
+            (SourceKind::Secret, &plain, [false, false]),
+            (SourceKind::Secret, &keyed, [false, true]),
+        ] {
+            let source = ObjectName::new(kind, "keys");
+            let snapshot = Snapshot {
+                source: source.clone(),
+                digest: digest.parse().ok(),
+                created: Timestamp::UNIX_EPOCH,
+                value: json!({"data": {"password": "aHVudGVyMg=="}}).into(),
+            };
+            let snapshots = vec![("keys-1".to_owned(), snapshot)];
+            let history = History { namespace: "shop".to_owned(), source, present: None, snapshots };
+            let lines = lines(&history, &Inventory::default());
+            let json = serde_json::to_value(&lines).unwrap().to_string() + &lines[0].cells().join(" ");
+            let found = [json.contains("size") || json.contains(" B"), json.contains(&digest[..24])];
+            assert_eq!(found, is_shown, "{json}");
+            assert!(!json.contains("password"), "{json}");
+        }
+    }
 }

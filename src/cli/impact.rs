@@ -99,7 +99,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
     }
     let all = options.manifests.read()?;
     for warning in manifests::wrong_orders(&target.kinds, &all) {
-        eprintln!("warning: {warning}");
+        output::warn(&warning);
     }
     for (file, object) in &all {
         let Some(source) = manifests::source(file, object)? else { continue };

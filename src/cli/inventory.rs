@@ -9,7 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{failure::Failure, target::Target};
+use super::{failure::Failure, output, target::Target};
 use crate::{
     annotations,
     cluster::ApiError,
@@ -143,7 +143,7 @@ impl Unread {
     /// One warning that names what is left out; nothing if all was read.
     pub(super) fn warn(&self) {
         if let Some(text) = self.text() {
-            eprintln!("warning: {text}: left out of the answer");
+            output::warn(&format!("{text}: left out of the answer"));
         }
     }
 

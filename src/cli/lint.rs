@@ -10,7 +10,6 @@ use super::{
     flags::{KindFlag, RotatedFlag},
     lint_report::{self, Finding, Level, Location, ReportFormat, Rule},
     manifests::{self, Manifest, ManifestError, ManifestFlags},
-    output,
     render::{Given, workload_kind},
 };
 use crate::{
@@ -46,7 +45,7 @@ pub(super) fn run(options: &LintOptions) -> Result<(), Failure> {
     let texts = options.manifests.read_texts()?;
     let kinds = options.kinds.in_force();
     let Checked { objects, findings } = check(&kinds, texts, options.rotated.in_force(), &options.namespace)?;
-    output::print(&lint_report::text(options.output, &objects, &findings)?)?;
+    lint_report::print(options.output, &objects, &findings)?;
     let is_error = |finding: &&Finding| options.strict || finding.level == Level::Error;
     match findings.iter().filter(is_error).count() {
         0 => Ok(()),

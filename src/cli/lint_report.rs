@@ -5,7 +5,10 @@ use std::{fmt::Write as _, path::PathBuf};
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::{failure::Failure, output};
+use super::{
+    failure::Failure,
+    output::{self, Text},
+};
 
 /// How the findings are printed.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -113,20 +116,27 @@ impl Finding {
     }
 }
 
-/// The report. `objects`: all that were checked, each with its file.
-pub(super) fn text(
+/// Prints the report. `objects`: all that were checked, each with its file.
+pub(super) fn print(
     format: ReportFormat,
     objects: &[(String, String)],
     findings: &[Finding],
-) -> Result<String, Failure> {
-    Ok(match format {
-        ReportFormat::Text => findings.iter().fold(String::new(), |text, finding| {
-            let (level, rule) = (finding.level.as_str(), finding.rule.as_str());
-            text + &format!("{}: {level}: {} [{rule}]\n", finding.place.file, finding.full())
-        }),
-        ReportFormat::Sarif => output::to_json(&sarif(findings))? + "\n",
-        ReportFormat::Junit => junit(objects, findings),
-    })
+) -> Result<(), Failure> {
+    match format {
+        ReportFormat::Text => {
+            let lines = findings.iter().map(|finding| {
+                let (level, rule) = (finding.level.as_str(), finding.rule.as_str());
+                format!("{}: {level}: {} [{rule}]", finding.place.file, finding.full())
+            });
+            output::print(&lines.collect())
+        }
+        ReportFormat::Sarif => output::json(&sarif(findings)),
+        ReportFormat::Junit => {
+            let mut text = Text::default();
+            text.push_content("", &junit(objects, findings));
+            output::print(&text)
+        }
+    }
 }
 
 fn sarif(findings: &[Finding]) -> serde_json::Value {

@@ -324,7 +324,12 @@ fn check_values(object: &Value, kind: SourceKind) -> Result<(), String> {
             Value::Object(entries) => {
                 let odd = entries.iter().find(|(_, value)| !value.is_string() && !value.is_null());
                 if let Some((key, _)) = odd {
-                    return Err(format!("{field}: the value of key {key:?} is not a string: quote it"));
+                    let which = match kind {
+                        SourceKind::ConfigMap => format!("the value of key {key:?}"),
+                        // No message names a key of a Secret.
+                        SourceKind::Secret => "a value".to_owned(),
+                    };
+                    return Err(format!("{field}: {which} is not a string: quote it"));
                 }
             }
             _ => return Err(format!("{field} is not a map")),

@@ -4,6 +4,7 @@ mod admitted;
 mod analysis;
 mod check;
 mod complete;
+mod content;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 mod delay;
@@ -155,7 +156,7 @@ impl Cli {
             Err(error) => {
                 // Messages of other programs may have several lines.
                 let words: Vec<_> = error.to_string().lines().map(|line| line.trim().to_owned()).collect();
-                eprintln!("error: {}", words.join(" "));
+                output::note(&format!("error: {}", words.join(" ")));
                 ExitCode::from(if is_diff { 2 } else { error.exit_code() })
             }
         }
@@ -169,8 +170,7 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            // The reader may have closed the pipe, which is not an error.
-            let _ = error.print();
+            output::help(error);
             return ExitCode::from(u8::from(error.use_stderr()) * 2);
         }
         _ => {}
@@ -178,7 +178,7 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     let text = error.to_string();
     let lines = text.lines().take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
     let words: Vec<_> = lines.flat_map(str::split_whitespace).collect();
-    eprintln!("{}; see --help", words.join(" ").replace(" tip: ", "; "));
+    output::note(&format!("{}; see --help", words.join(" ").replace(" tip: ", "; ")));
     ExitCode::from(2)
 }
 

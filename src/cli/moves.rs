@@ -158,7 +158,7 @@ impl Common {
             Some(DryRun::Client | DryRun::Server) => " (dry run: nothing was written)",
             Some(DryRun::None) | None => "",
         };
-        output::print(&said.iter().fold(String::new(), |text, line| text + line + suffix + "\n"))
+        output::print(&said.iter().map(|line| format!("{line}{suffix}")).collect())
     }
 }
 

@@ -86,7 +86,8 @@ pub(super) async fn run(options: &PruneOptions) -> Result<(), Failure> {
     output::list(options.output.output, &verdicts, "no snapshots")?;
     let going = verdicts.iter().filter(|verdict| verdict.goes).count();
     if going > 0 {
-        eprintln!("{going} {}", if options.yes { "deleted" } else { "can be deleted: --yes deletes them" });
+        let what = if options.yes { "deleted" } else { "can be deleted: --yes deletes them" };
+        output::note(&format!("{going} {what}"));
     }
     Ok(())
 }

@@ -61,21 +61,21 @@ pub(super) fn run(options: &RenderOptions) -> Result<(), Failure> {
     let all = options.manifests.read()?;
     let (rendered, warnings) = render(&kinds, &all, options)?;
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        output::warn(&warning);
     }
     match options.output.output {
         OutputFormat::Json => {
             let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": rendered});
-            output::print(&(output::to_json(&list)? + "\n"))
+            output::json(&list)
         }
-        OutputFormat::Name => output::print(&rendered.iter().fold(String::new(), |text, object| {
-            let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
-            text + &format!("{kind}/{}\n", object["metadata"]["name"].as_str().unwrap_or_default())
-        })),
-        OutputFormat::Table | OutputFormat::Wide | OutputFormat::Yaml => {
-            let documents: Result<Vec<_>, _> = rendered.iter().map(output::to_yaml).collect();
-            output::print(&documents?.join("---\n"))
+        OutputFormat::Name => {
+            let name = |object: &Value| {
+                let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+                format!("{kind}/{}", object["metadata"]["name"].as_str().unwrap_or_default())
+            };
+            output::print(&rendered.iter().map(name).collect())
         }
+        OutputFormat::Table | OutputFormat::Wide | OutputFormat::Yaml => output::yaml(&rendered),
     }
 }
 

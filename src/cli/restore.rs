@@ -4,12 +4,13 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{
+    content::Content,
     diff,
     failure::Failure,
     flags::DryRun,
     history::History,
     inventory::{self, Scope, Snapshot, source_name, text},
-    output,
+    output::{self, Text},
     target::{Flags, Target},
 };
 use crate::{
@@ -45,7 +46,7 @@ pub(super) struct RestoredSource {
     /// The write: a patch of the source, or a new object.
     write: Write,
     /// The differences, as `diff` prints them.
-    pub(super) difference: String,
+    pub(super) difference: Text,
     /// A line about the write.
     pub(super) said: String,
 }
@@ -62,7 +63,7 @@ impl Restore {
         let restored = restored(&target, source_name(&self.source)?, self.snapshot.as_deref()).await?;
         let (source, snapshot) = (&restored.history.source, &restored.snapshot);
         if restored.changes_nothing() {
-            return output::print(&format!("{source} already has the content of {snapshot}\n"));
+            return output::print_line(&format!("{source} already has the content of {snapshot}"));
         }
         output::print(&restored.difference)?;
         if self.dry_run != Some(DryRun::Client) {
@@ -71,10 +72,10 @@ impl Restore {
         }
         let only_try = matches!(self.dry_run, Some(DryRun::Client | DryRun::Server));
         if only_try || !(self.yes || confirm(&format!("write {snapshot} to {source}?"))?) {
-            return output::print("nothing was written\n");
+            return output::print_line("nothing was written");
         }
         restored.send(&target, false).await?;
-        output::print(&restored.said)
+        output::print_line(&restored.said)
     }
 }
 
@@ -156,9 +157,9 @@ fn changed(
     present: &Observed,
     name: &String,
     snapshot: &Snapshot,
-) -> Result<(Write, String, String), Failure> {
-    let (old, new) = diff::sides(history, std::slice::from_ref(name))?;
-    let difference = diff::compare(history.source.kind, &new, &old, false);
+) -> Result<(Write, Text, String), Failure> {
+    let (old, new) = diff::sides(history, std::slice::from_ref(name), false)?;
+    let difference = diff::compare(&new, &old);
     let live: Value = serde_json::from_slice(present.json()).unwrap_or_default();
     let version = &live["metadata"]["resourceVersion"];
     let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
@@ -170,17 +171,17 @@ fn changed(
             (value, _) => operations.push(json!({"op": "add", "path": path, "value": value})),
         }
     }
-    let said = format!("{} restored to the content of {name}\n", history.source);
+    let said = format!("{} restored to the content of {name}", history.source);
     Ok((Write::Patch(Value::Array(operations)), difference, said))
 }
 
 /// A deleted source: it gets the content of the snapshot, and the labels that the snapshot copied from it.
-fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, String, String) {
+fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, Text, String) {
     let source = &history.source;
-    let nothing = diff::Side { name: source.name.to_string(), content: diff::Content::default() };
-    let content = diff::Content::of(source.kind, &snapshot.value);
-    let difference =
-        diff::compare(source.kind, &nothing, &diff::Side { name: name.to_owned(), content }, false);
+    let content = |object: &Value| Content::of(source.kind, object, false);
+    let nothing = diff::Side { name: source.name.to_string(), content: content(&Value::Null) };
+    let content = content(&snapshot.value);
+    let difference = diff::compare(&nothing, &diff::Side { name: name.to_owned(), content });
     let mut labels = snapshot.value["metadata"]["labels"].clone();
     if let Some(labels) = labels.as_object_mut() {
         labels.retain(|key, _| key != annotations::MANAGED_BY && key != annotations::SOURCE);
@@ -199,7 +200,7 @@ fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, String
         object["type"] = text(&snapshot.value, "/type").into();
     }
     let said = format!(
-        "{source} created with the content of {name}; its own annotations are lost, and its labels except copied ones\n"
+        "{source} created with the content of {name}; its own annotations are lost, and its labels except copied ones"
     );
     (Write::Create(object), difference, said)
 }
@@ -210,8 +211,6 @@ pub(super) fn confirm(question: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Usage("standard input is not a terminal: give --yes or --dry-run".to_owned()));
     }
-    eprint!("{question} [y/N] ");
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+    let answer = output::ask(&format!("{question} [y/N]"))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -118,7 +118,7 @@ pub(super) async fn run(options: &RevokeOptions) -> Result<(), Failure> {
         return Ok(());
     }
     if !(options.yes || confirm("move the workloads, and delete these snapshots and their revisions?")?) {
-        return output::print("nothing was written\n");
+        return output::print_line("nothing was written");
     }
     let moved = revocation.move_workloads(&found).await?;
     let mut problems = revocation.wait_for(&moved, options.timeout).await?;
@@ -127,12 +127,12 @@ pub(super) async fn run(options: &RevokeOptions) -> Result<(), Failure> {
     problems.extend(kept);
     revocation.release(&found).await?;
     let left = revocation.wait_for_deletion().await?;
-    eprintln!("deleted {}", output::count(deleted, "revision"));
+    output::note(&format!("deleted {}", output::count(deleted, "revision")));
     for problem in &problems {
-        eprintln!("warning: {problem}");
+        output::warn(problem);
     }
     if left.snapshots.is_empty() {
-        return output::print("no snapshot has the content\n");
+        return output::print_line("no snapshot has the content");
     }
     output::list(options.output.output, &left.rows(), "")?;
     let count = left.snapshots.len();
@@ -318,9 +318,9 @@ impl Revocation {
             for source in sources {
                 let said = moves::to_present(&target, &found.inventory, workload, source).await;
                 match said {
-                    Ok(said) => eprintln!("{said}"),
+                    Ok(said) => output::note(&said),
                     // One workload must not stop the others.
-                    Err(failure) => eprintln!("warning: {}: {failure}", workload.reference()),
+                    Err(failure) => output::warn(&format!("{}: {failure}", workload.reference())),
                 }
                 moved.push((text(&workload.value, "/metadata/uid").to_owned(), source.clone()));
             }

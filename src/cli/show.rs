@@ -12,19 +12,20 @@ use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
 
 use super::{
-    diff::{self, Content, Side},
+    content::{Content, ShownValue},
+    diff::{self, Changes, Side},
     failure::Failure,
     history::stated_change,
     inventory::{
         Inventory, Scope, is_called, is_owned, revision_number, revision_template, source_kind, sources_of,
         text,
     },
-    output::{self, OutputFlag, OutputFormat},
+    output::{self, OutputFlag, OutputFormat, Text},
     target::{Flags, Target},
 };
 use crate::{
     kinds::{REVISION_KINDS, RevisionKind, WorkloadKind},
-    snapshot::{Authorship, ObjectName, SourceKind, is_object_name},
+    snapshot::{Authorship, ObjectName, is_object_name},
     template::{SourceMap, Template},
 };
 
@@ -74,11 +75,32 @@ struct ShownSource {
     changed_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<BTreeMap<String, ShownValue>>,
-    /// The keys whose values differ in the present source.
-    differs_in: Vec<String>,
+    /// The keys whose values differ in the present source; `None` if values are hidden.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    differs_in: Option<Vec<String>>,
+    /// Whether values are hidden.
+    #[serde(skip)]
+    is_hidden: bool,
     /// The differences from the present source.
     #[serde(skip)]
-    differences: String,
+    differences: Text,
+}
+
+impl ShownSource {
+    /// A source that was not read.
+    fn new(source: String, state: Comparison) -> Self {
+        Self {
+            source,
+            snapshot: None,
+            state,
+            changed_at: None,
+            changed_by: None,
+            content: None,
+            differs_in: Some(Vec::new()),
+            is_hidden: false,
+            differences: Text::default(),
+        }
+    }
 }
 
 /// A source's present content, compared with the content that the object reads.
@@ -99,18 +121,6 @@ enum Comparison {
     Forbidden,
 }
 
-/// A value of a key.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum ShownValue {
-    Text(String),
-    /// A value of a Secret, or one that is not text.
-    Summary {
-        size: usize,
-        digest: String,
-    },
-}
-
 /// Runs the command.
 pub(super) async fn run(options: &ShowOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
@@ -121,14 +131,14 @@ pub(super) async fn run(options: &ShowOptions) -> Result<(), Failure> {
     }
     let shown = Shown { object: found.object, sources };
     match options.output.output {
-        OutputFormat::Json => output::print(&(output::to_json(&shown)? + "\n")),
-        OutputFormat::Yaml => output::print(&output::to_yaml(&shown)?),
+        OutputFormat::Json => output::json(&shown),
+        OutputFormat::Yaml => output::yaml(&[&shown]),
         OutputFormat::Name => {
             let name = |source: &ShownSource| {
                 let (kind, name) = source.source.split_once('/').unwrap_or_default();
-                format!("{}/{}\n", kind.to_lowercase(), source.snapshot.as_deref().unwrap_or(name))
+                format!("{}/{}", kind.to_lowercase(), source.snapshot.as_deref().unwrap_or(name))
             };
-            output::print(&shown.sources.iter().map(name).collect::<String>())
+            output::print(&shown.sources.iter().map(name).collect())
         }
         OutputFormat::Table | OutputFormat::Wide => output::print(&shown.for_people()),
     }
@@ -284,16 +294,9 @@ async fn shown_source(
     show_values: bool,
 ) -> Result<ShownSource, Failure> {
     let (kind, is_resolved) = (source.kind, source != read);
-    let mut shown = ShownSource {
-        source: format!("{}/{}", kind.as_str(), source.name),
-        snapshot: is_resolved.then(|| read.name.to_string()),
-        state: Comparison::Missing,
-        changed_at: None,
-        changed_by: None,
-        content: None,
-        differs_in: Vec::new(),
-        differences: String::new(),
-    };
+    let name = format!("{}/{}", kind.as_str(), source.name);
+    let snapshot = is_resolved.then(|| read.name.to_string());
+    let mut shown = ShownSource { snapshot, ..ShownSource::new(name, Comparison::Missing) };
     let object = match read_object(target, read).await {
         Err(Failure::Refused(_)) => {
             shown.state = Comparison::Forbidden;
@@ -310,10 +313,14 @@ async fn shown_source(
     if let Some(Authorship { at, by }) = change {
         (shown.changed_at, shown.changed_by) = (Some(at), Some(by));
     }
-    let content = Content::of(kind, &object);
-    shown.content = Some(
-        content.values().map(|(key, value)| (key.clone(), shown_value(kind, value, show_values))).collect(),
-    );
+    let content = Content::of(kind, &object, show_values);
+    let values = content.shown().map(|values| values.iter());
+    shown.content =
+        values.map(|values| values.map(|(key, value)| (key.clone(), content.shown_value(value))).collect());
+    shown.is_hidden = shown.content.is_none();
+    if shown.is_hidden {
+        shown.differs_in = None;
+    }
     if !is_resolved {
         shown.state = Comparison::AsWritten;
         return Ok(shown);
@@ -322,10 +329,18 @@ async fn shown_source(
         None => Comparison::SourceGone,
         Some(present) => {
             let old = Side { name: read.name.to_string(), content };
-            let new = Side { name: source.name.to_string(), content: Content::of(kind, &present) };
-            shown.differs_in = diff::keys_that_differ(&old, &new).cloned().collect();
-            shown.differences = diff::compare(kind, &old, &new, show_values);
-            if shown.differs_in.is_empty() { Comparison::Present } else { Comparison::Differs }
+            let content = Content::of(kind, &present, show_values);
+            let new = Side { name: source.name.to_string(), content };
+            shown.differences = diff::compare(&old, &new);
+            match diff::changes(&old, &new) {
+                Changes::None => Comparison::Present,
+                Changes::Hidden => Comparison::Differs,
+                Changes::Keys(keys) => {
+                    let keys = keys.iter().map(|change| change.key.to_owned());
+                    shown.differs_in = Some(keys.collect());
+                    Comparison::Differs
+                }
+            }
         }
     };
     Ok(shown)
@@ -339,45 +354,39 @@ async fn read_object(target: &Target, object: &ObjectName) -> Result<Option<Valu
     target.get(&format!("/api/v1/namespaces/{}/{plural}/{}", target.namespace, object.name)).await
 }
 
-fn shown_value(kind: SourceKind, value: &[u8], show_values: bool) -> ShownValue {
-    match std::str::from_utf8(value) {
-        Ok(text) if kind == SourceKind::ConfigMap || show_values => ShownValue::Text(text.to_owned()),
-        _ => ShownValue::Summary { size: value.len(), digest: diff::short_digest(value) },
-    }
-}
-
 impl Shown {
-    fn for_people(&self) -> String {
-        let mut out = format!("{}\n", self.object);
+    fn for_people(&self) -> Text {
+        let mut out = Text::of_line(&self.object);
         if self.sources.is_empty() {
-            out += "  refers to no ConfigMap or Secret\n";
+            out.push("  refers to no ConfigMap or Secret");
         }
         for source in &self.sources {
+            out.push("");
+            let mut head = source.source.clone();
             // Writing to a String cannot fail.
-            let _ = write!(out, "\n{}", source.source);
             if let Some(snapshot) = &source.snapshot {
-                let _ = write!(out, "   snapshot {snapshot}");
+                let _ = write!(head, "   snapshot {snapshot}");
             }
             if let (Some(at), Some(by)) = (&source.changed_at, &source.changed_by) {
-                let _ = write!(out, "   since {at} by {}", printable(by));
+                let _ = write!(head, "   since {at} by {by}");
             }
-            let _ = writeln!(out, "   {}", source.state.words());
+            out.push(&format!("{head}   {}", source.state.words()));
+            if source.is_hidden {
+                out.push("  values hidden, --show-values shows them");
+            }
             for (key, value) in source.content.iter().flatten() {
                 match value {
                     ShownValue::Text(text) => {
-                        let _ = writeln!(out, "  {key}:");
-                        for line in text.lines() {
-                            let _ = writeln!(out, "    {}", printable(line));
-                        }
+                        out.push(&format!("  {key}:"));
+                        out.push_content("    ", text);
                     }
                     ShownValue::Summary { size, digest } => {
-                        let _ = writeln!(out, "  {key}: {size} bytes, sha256 {digest}");
+                        out.push(&format!("  {key}: {size} bytes, sha256 {digest}"));
                     }
+                    ShownValue::Encoded { base64 } => out.push(&format!("  {key}: base64 {base64}")),
                 }
             }
-            for line in source.differences.lines() {
-                let _ = writeln!(out, "  {line}");
-            }
+            out.append("  ", &source.differences);
         }
         out
     }
@@ -397,29 +406,26 @@ impl Comparison {
     }
 }
 
-/// The text without characters that a terminal acts on.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn secret_values_are_shown_on_request_only() {
-        let shown = |kind, show| serde_json::to_value(shown_value(kind, b"hunter2", show)).unwrap();
-        assert_eq!(shown(SourceKind::ConfigMap, false), "hunter2");
-        assert_eq!(shown(SourceKind::Secret, true), "hunter2");
-        let hidden = shown(SourceKind::Secret, false);
-        assert_eq!(hidden["size"], 7);
-        assert!(!hidden.to_string().contains("hunter"), "{hidden}");
-        let binary = serde_json::to_value(shown_value(SourceKind::ConfigMap, b"\xff\xfe", true)).unwrap();
-        assert_eq!(binary["size"], 2);
-    }
-
-    #[test]
-    fn content_cannot_control_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\tc\u{9b}d"), "a\u{fffd}[2Jb\tc\u{fffd}d");
+    fn printed_content_cannot_control_the_terminal() {
+        let source = ShownSource {
+            snapshot: Some("demo-1\u{1b}[2J".to_owned()),
+            changed_at: Some("2026".to_owned()),
+            changed_by: Some("me\nPod/x".to_owned()),
+            content: Some(
+                [("k".to_owned(), ShownValue::Text("a\tb\n\u{9b}31m\r\u{202e}".to_owned()))].into(),
+            ),
+            ..ShownSource::new("ConfigMap/demo".to_owned(), Comparison::Present)
+        };
+        let text = Shown { object: "Pod/a".to_owned(), sources: vec![source] }.for_people().to_string();
+        assert_eq!(
+            text,
+            "Pod/a\n\nConfigMap/demo   snapshot demo-1\\u001b[2J   since 2026 by me\\nPod/x   same as the present source\n  \
+             k:\n    a\tb\n    \\u009b31m\\r\\u202e\n"
+        );
     }
 }

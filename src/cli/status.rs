@@ -113,7 +113,7 @@ pub(super) async fn run(options: &StatusOptions) -> Result<(), Failure> {
         if now != shown {
             let format = match options.output.output {
                 OutputFormat::Table if !shown.is_empty() => {
-                    output::print("\n")?;
+                    output::print_line("")?;
                     OutputFormat::Table
                 }
                 other => other,

@@ -12,6 +12,7 @@ use super::{
     explain,
     failure::Failure,
     flags::{KindFlag, RotatedFlag},
+    output,
 };
 use crate::{
     cluster::{ApiError, KubeApi, Listed, connect},
@@ -237,7 +238,7 @@ impl Target {
                         item["kind"] = kind.into();
                         found.push(item);
                     }
-                    Err(_) => eprintln!("skipped {kind}/{}: it cannot be read", name_in(item)),
+                    Err(_) => output::note(&format!("skipped {kind}/{}: it cannot be read", name_in(item))),
                 }
             }
         }

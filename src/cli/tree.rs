@@ -1,7 +1,5 @@
 //! `kubectl confrev tree`: a workload, its revisions, their snapshots and pods.
 
-use std::fmt::Write as _;
-
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,7 +9,7 @@ use super::{
     inventory::{
         Inventory, OptedIn, Scope, annotation, label, revision_number, revision_template, sources_of, text,
     },
-    output::{self, Colour, OutputFlag, OutputFormat, paint},
+    output::{self, Colour, OutputFlag, OutputFormat, Text},
     pauses, source_state, status,
     target::{Flags, Target},
 };
@@ -74,15 +72,15 @@ pub(super) async fn run(options: &TreeOptions) -> Result<(), Failure> {
         }
     }
     match options.output.output {
-        OutputFormat::Json => return output::print(&(output::to_json(&root)? + "\n")),
-        OutputFormat::Yaml => return output::print(&output::to_yaml(&root)?),
-        OutputFormat::Name => return output::print(&root.names()),
+        OutputFormat::Json => return output::json(&root),
+        OutputFormat::Yaml => return output::yaml(&[&root]),
+        OutputFormat::Name => return output::print(&root.names().into_iter().collect()),
         OutputFormat::Table | OutputFormat::Wide => {}
     }
-    let mut out = String::new();
+    let mut out = Text::default();
     draw(&root, "", "", &mut out);
     if hidden > 0 {
-        let _ = writeln!(out, "({hidden} more without pods: --all shows them)");
+        out.push(&format!("({hidden} more without pods: --all shows them)"));
     }
     output::print(&out)
 }
@@ -123,22 +121,24 @@ fn revision_node(inventory: &Inventory, workload: &OptedIn, revision: &Value) ->
 }
 
 impl Node {
-    fn line(&self) -> String {
-        let notes = self.notes.iter().map(|note| {
+    /// The parts of its line, each with its colour.
+    fn parts(&self) -> Vec<(Option<Colour>, &str)> {
+        let mut parts = vec![(None, self.object.as_str())];
+        for note in &self.notes {
             let colour = match note.as_str() {
                 LOST => Some(Colour::Red),
                 note if ROLES.contains(&note) => Some(Colour::Green),
                 _ => None,
             };
-            colour.map_or_else(|| note.clone(), |colour| paint(colour, note))
-        });
-        std::iter::once(self.object.clone()).chain(notes).collect::<Vec<_>>().join("   ")
+            parts.extend([(None, "   "), (colour, note)]);
+        }
+        parts
     }
 
-    /// `kind/name` of this node and of all below, one per line.
-    fn names(&self) -> String {
-        let below = self.below.iter().map(Self::names);
-        std::iter::once(self.object.to_lowercase() + "\n").chain(below).collect()
+    /// `kind/name` of this node and of all below.
+    fn names(&self) -> Vec<String> {
+        let below = self.below.iter().flat_map(Self::names);
+        std::iter::once(self.object.to_lowercase()).chain(below).collect()
     }
 }
 
@@ -175,8 +175,10 @@ pub(super) fn pod_state(pod: &Value) -> String {
     }
 }
 
-fn draw(node: &Node, first: &str, rest: &str, out: &mut String) {
-    let _ = writeln!(out, "{first}{}", node.line());
+fn draw(node: &Node, first: &str, rest: &str, out: &mut Text) {
+    let mut parts = node.parts();
+    parts.insert(0, (None, first));
+    out.push_parts(&parts);
     let last = node.below.len().saturating_sub(1);
     for (i, below) in node.below.iter().enumerate() {
         let (branch, trunk) = if i == last { ("└── ", "    ") } else { ("├── ", "│   ") };

@@ -95,8 +95,8 @@ fn tag(image: &str) -> Option<&str> {
 
 fn print(versions: &Versions, format: OutputFormat) -> Result<(), Failure> {
     match format {
-        OutputFormat::Json => output::print(&(output::to_json(versions)? + "\n")),
-        OutputFormat::Yaml => output::print(&output::to_yaml(versions)?),
+        OutputFormat::Json => output::json(versions),
+        OutputFormat::Yaml => output::yaml(&[versions]),
         OutputFormat::Table | OutputFormat::Wide | OutputFormat::Name => {
             let installation = match (&versions.installation, &versions.image, &versions.reason) {
                 (Some(version), Some(image), _) => Some(format!("{version} ({image})")),
@@ -109,8 +109,8 @@ fn print(versions: &Versions, format: OutputFormat) -> Result<(), Failure> {
                 ("installation", installation),
                 ("kubernetes", versions.kubernetes.clone()),
             ];
-            let lines = rows.into_iter().filter_map(|(what, text)| Some(format!("{what:15}{}\n", text?)));
-            output::print(&lines.collect::<String>())
+            let lines = rows.into_iter().filter_map(|(what, text)| Some(format!("{what:15}{}", text?)));
+            output::print(&lines.collect())
         }
     }
 }

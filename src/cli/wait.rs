@@ -79,8 +79,8 @@ pub(super) async fn run(options: &WaitOptions) -> Result<(), Failure> {
         }
         let reason = match progress(&target, &inventory, options, deadline).await? {
             WaitState::Done(0, _) => {
-                return output::print(
-                    "nothing to wait for: a Job keeps the content that it was created with\n",
+                return output::print_line(
+                    "nothing to wait for: a Job keeps the content that it was created with",
                 );
             }
             WaitState::Done(count, paused) => {
@@ -88,7 +88,7 @@ pub(super) async fn run(options: &WaitOptions) -> Result<(), Failure> {
                 let verb = if count == 1 { "runs" } else { "run" };
                 let paused = paused.join("; ");
                 let paused = if paused.is_empty() { paused } else { format!(" ({paused})") };
-                return output::print(&format!("{workloads} {verb} the present content{paused}\n"));
+                return output::print_line(&format!("{workloads} {verb} the present content{paused}"));
             }
             WaitState::Stuck(reason) => return Err(Failure::No(reason)),
             WaitState::Waits(reason) => {

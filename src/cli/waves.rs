@@ -3,7 +3,7 @@
 //! The progress is derived as the controller derives it. A decision is an annotation of the source that names the snapshot of
 //! its present content, so it ends with the next change.
 
-use std::{collections::BTreeMap, fmt::Write as _, io::IsTerminal as _, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -19,13 +19,13 @@ use super::{
     group::Others,
     history::History,
     inventory::{Inventory, OptedIn, Scope, source_name},
-    output::{self, OutputFlag, OutputFormat},
+    output::{self, OutputFlag, OutputFormat, Text},
     target::{Flags, Target},
 };
 use crate::{
     annotations,
     resolve::{ALL_WAVES, Observed, Progress, Standing, promotion},
-    snapshot::{DIGITS, ObjectName, snapshot_name},
+    snapshot::ObjectName,
 };
 
 /// How often `--watch` reads the state.
@@ -80,7 +80,8 @@ pub(super) struct WavesStatus {
     /// The group of the namespace, whose workloads are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) group: Option<String>,
-    /// The snapshot of the present content.
+    /// The snapshot of the present content; empty if it does not exist yet, and its name is not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) snapshot: String,
     pub(super) wave: usize,
     pub(super) waves: usize,
@@ -134,7 +135,7 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
         Some(DryRun::Client | DryRun::Server) => " (dry run: nothing was written)",
         Some(DryRun::None) | None => "",
     };
-    output::print(&format!("{said}{suffix}\n"))
+    output::print_line(&format!("{said}{suffix}"))
 }
 
 /// Writes a decision. Returns a line for the user.
@@ -146,6 +147,11 @@ pub(super) async fn act(
     dry_run: Option<DryRun>,
 ) -> Result<String, Failure> {
     let history = History::read(target, source.clone()).await?;
+    if history.present.is_some() && snapshot_of(&history).is_none() {
+        return Err(Failure::Refused(format!(
+            "{source}: the snapshot of its present content does not exist yet, so its name is not known: try again"
+        )));
+    }
     let others = Others::of(target, &history).await?;
     // The content may be refused in any namespace of the group: a failure refuses it in its own.
     let mut histories = std::iter::once(&history).chain(&others.sources);
@@ -237,10 +243,10 @@ fn stop(history: &History) -> Option<String> {
     (policy.aborted? == snapshot_of(history)?.into()).then(|| "is aborted".to_owned())
 }
 
-/// The name of the snapshot of the present content, which a source has or gets.
+/// The name of the snapshot of the present content, which a source has or gets; `None` for a Secret without that snapshot.
 fn snapshot_of(history: &History) -> Option<String> {
     let known = history.snapshots.iter().find(|(_, snapshot)| history.is_present(snapshot));
-    let expected = || Some(expected_name(&history.source, history.present.as_ref()?));
+    let expected = || analysis::expected_name(&history.source, history.present.as_ref()?);
     known.map(|(name, _)| name.clone()).or_else(expected)
 }
 
@@ -312,7 +318,7 @@ async fn show(target: &Target, source: &ObjectName, options: &WavesOptions) -> R
         let status = status(target, source).await?;
         if shown.as_ref() != Some(&status) {
             if shown.is_some() && options.output.output == OutputFormat::Table {
-                output::print("\n")?;
+                output::print_line("")?;
             }
             print(&status, options.output.output)?;
             shown = Some(status);
@@ -326,27 +332,22 @@ async fn show(target: &Target, source: &ObjectName, options: &WavesOptions) -> R
 
 fn print(status: &WavesStatus, format: OutputFormat) -> Result<(), Failure> {
     match format {
-        OutputFormat::Json => output::print(&(output::to_json(status)? + "\n")),
-        OutputFormat::Yaml => output::print(&output::to_yaml(status)?),
-        OutputFormat::Name => output::print(&format!("{}\n", status.source.to_lowercase())),
-        OutputFormat::Table | OutputFormat::Wide => {
-            output::print(&text(status, std::io::stdout().is_terminal()))
-        }
+        OutputFormat::Json => output::json(status),
+        OutputFormat::Yaml => output::yaml(&[status]),
+        OutputFormat::Name => output::print_line(&status.source.to_lowercase()),
+        OutputFormat::Table | OutputFormat::Wide => output::print(&text(status, output::is_terminal())),
     }
 }
 
 /// The progress for people. `bar`: with a progress bar.
-fn text(status: &WavesStatus, bar: bool) -> String {
-    let mut text = String::new();
-    let mut line = |head: &str, value: &str| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{head:<11}{value}");
-    };
+fn text(status: &WavesStatus, bar: bool) -> Text {
+    let mut text = Text::default();
+    let mut line = |head: &str, value: &str| text.push(&format!("{head:<11}{value}"));
     line("SOURCE", &status.source);
     if let Some(group) = &status.group {
         line("GROUP", group);
     }
-    line("SNAPSHOT", &status.snapshot);
+    line("SNAPSHOT", if status.snapshot.is_empty() { "does not exist yet" } else { &status.snapshot });
     line("WAVE", &format!("{} of {}", status.wave, status.waves));
     line("MOVED", &format!("{} of {}, up to {} in this wave", status.moved, status.workloads, status.limit));
     if bar && status.workloads > 0 {
@@ -451,11 +452,6 @@ async fn gate(
         first.get_or_insert(format!("{reference}: {delay}"));
     }
     Ok(first)
-}
-
-/// The name that the snapshot of the present content gets.
-fn expected_name(source: &ObjectName, present: &Observed) -> String {
-    snapshot_name(&source.name, &present.digest(), DIGITS[0])
 }
 
 fn of_progress(

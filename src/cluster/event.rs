@@ -1,7 +1,7 @@
 //! The content of an Event (events.k8s.io/v1). It names objects, snapshots and digests, and never holds content of a
 //! source.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::objects::Owner;
-use crate::{annotations, telemetry::metrics::Reason};
+use crate::{annotations, telemetry::metrics::Reason, text};
 
 /// For how long an equal Event is not repeated.
 pub const REPEAT_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
@@ -146,8 +146,14 @@ impl Event {
         format!("{}.{digits}", stem.trim_end_matches('.'))
     }
 
+    /// The note. It repeats messages of the API server and of webhooks, so it is made safe to show.
+    pub fn safe_note(&self) -> Cow<'_, str> {
+        text::line(&self.note)
+    }
+
     /// The JSON for the API server.
     pub fn to_json(&self) -> Value {
+        let note = self.safe_note();
         let reference = |object: &ObjectRef| {
             let mut reference = serde_json::to_value(object).unwrap_or_default();
             reference["namespace"] = json!(*self.namespace);
@@ -163,7 +169,7 @@ impl Event {
             "action": self.reason.action(),
             "type": if self.reason.is_warning() { "Warning" } else { "Normal" },
             "reason": self.reason.text(),
-            "note": self.note[..self.note.floor_char_boundary(LONGEST_NOTE)],
+            "note": note[..note.floor_char_boundary(LONGEST_NOTE)],
             "regarding": reference(&self.regarding),
         });
         if let Some(related) = &self.related {
@@ -208,6 +214,12 @@ mod tests {
         others.push(elsewhere.name());
         let distinct: std::collections::BTreeSet<_> = others.iter().collect();
         assert_eq!(distinct.len(), others.len(), "{others:?}");
+    }
+
+    #[test]
+    fn notes_are_safe_to_show() {
+        let hostile = Event { note: "no\n\u{1b}[2J\u{202e}".into(), ..event() };
+        assert_eq!(hostile.to_json()["note"], "no\\n\\u001b[2J\\u202e");
     }
 
     #[test]

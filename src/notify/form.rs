@@ -51,13 +51,13 @@ impl NotifyFormat {
                         "namespace": *event.namespace,
                         "regarding": reference(&event.regarding),
                         "related": event.related.as_ref().map(reference),
-                        "message": event.note,
+                        "message": event.safe_note(),
                     },
                 }),
             ),
             Self::Slack => {
                 let sign = if event.reason.is_warning() { ":warning: " } else { "" };
-                let text = format!("{sign}*{reason}* {}: {}", escaped(&subject), escaped(&event.note));
+                let text = format!("{sign}*{reason}* {}: {}", escaped(&subject), escaped(&event.safe_note()));
                 ("application/json", json!({"text": text}))
             }
         };

@@ -1,5 +1,5 @@
 //! Starts the log: lines of text or JSON on standard error.
-use std::io::IsTerminal;
+use std::io::Write;
 
 use tracing::Dispatch;
 use tracing_subscriber::{
@@ -7,6 +7,7 @@ use tracing_subscriber::{
 };
 
 use super::Traces;
+use crate::text;
 
 /// The environment variable that holds the log filter, in the syntax of `tracing_subscriber::filter::Targets`.
 pub const FILTER_VARIABLE: &str = "CONFREV_LOG";
@@ -50,9 +51,9 @@ pub fn init(format: LogFormat, traces: Option<&Traces>) -> Result<(), LogError> 
 }
 
 fn subscriber(asked: &str, format: LogFormat, traces: Option<&Traces>) -> Result<Dispatch, LogError> {
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+    // Colours are escapes, and no line has any.
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(|| SafeLines(std::io::stderr())).with_ansi(false);
     let lines = match format {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
         LogFormat::Text => lines.boxed(),
@@ -63,6 +64,23 @@ fn subscriber(asked: &str, format: LogFormat, traces: Option<&Traces>) -> Result
         Some(traces) => lines.with(traces.layer()).into(),
         None => lines.into(),
     })
+}
+
+/// Writes lines of the log, each in one call. A line names objects and repeats messages of others, which must not end it, and must not
+/// act on a terminal. In JSON, the escapes are those of its strings.
+struct SafeLines<W>(W);
+
+impl<W: Write> Write for SafeLines<W> {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let whole = String::from_utf8_lossy(line);
+        let safe = text::line(whole.strip_suffix('\n').unwrap_or(&whole));
+        self.0.write_all(format!("{safe}\n").as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn filter(asked: &str) -> Result<Targets, LogError> {
@@ -84,6 +102,16 @@ mod tests {
             assert!(crate::telemetry::traces::admission("/mutate/workloads", None).is_disabled());
             assert!(crate::telemetry::traces::call("get", "/api").is_disabled());
         });
+    }
+
+    /// Each call of the log is one line, whatever the text of others in it.
+    #[test]
+    fn lines_cannot_be_forged() {
+        let mut lines = SafeLines(Vec::new());
+        lines.write_all(b"rolled \x1b[2J\nINFO forged\n").unwrap();
+        lines.write_all("{\"message\":\"\u{202e}\u{9b}\"}\n".as_bytes()).unwrap();
+        let written = String::from_utf8(lines.0).unwrap();
+        assert_eq!(written, "rolled \\u001b[2J\\nINFO forged\n{\"message\":\"\\u202e\\u009b\"}\n");
     }
 
     /// The default for libraries is `warn`.

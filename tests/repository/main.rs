@@ -15,6 +15,7 @@ mod import_cycles;
 mod keys;
 mod krew;
 mod metrics;
+mod printing;
 mod reference;
 mod source_tree;
 mod threat_model;

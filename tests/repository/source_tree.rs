@@ -17,6 +17,12 @@ pub(crate) fn files(folder: &str) -> Vec<(String, String)> {
     found
 }
 
+/// The lines of a file that are part of the product: neither comments nor tests.
+pub(crate) fn product(text: &str) -> impl Iterator<Item = &str> {
+    let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    product.lines().filter(|line| !line.trim_start().starts_with("//"))
+}
+
 /// Parts of the standard library and of jiff that the core may not use: I/O and clocks. Its dependencies include no client
 /// and no runtime.
 const IMPURE: [&str; 10] = [

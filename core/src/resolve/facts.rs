@@ -196,7 +196,7 @@ impl std::fmt::Debug for Observed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Observed")
             .field("kind", &self.kind)
-            .field("digest", &self.digest())
+            .field("digest", &self.public_digest())
             .finish_non_exhaustive()
     }
 }
@@ -275,6 +275,12 @@ impl Observed {
     /// The digest that is written for the content.
     pub fn digest(&self) -> Digest {
         self.digests.current()
+    }
+
+    /// The digest that is written for the content, where it may be shown: the digest of a Secret without a key would let anyone test
+    /// guesses of the content.
+    pub fn public_digest(&self) -> Option<Digest> {
+        Some(self.digest()).filter(|digest| digest.may_be_shown(self.kind))
     }
 
     /// All digests of the content. Those of a snapshot include the digest that it states.

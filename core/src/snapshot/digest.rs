@@ -41,6 +41,11 @@ impl Digest {
         self.key
     }
 
+    /// Whether people may see it as the digest of a source of this kind: that of a Secret needs a key.
+    pub fn may_be_shown(&self, kind: SourceKind) -> bool {
+        kind == SourceKind::ConfigMap || self.key.is_some()
+    }
+
     /// The SHA-256 of any bytes, for names that depend on more than content.
     pub fn of_bytes(bytes: impl AsRef<[u8]>) -> Self {
         Self { bytes: Sha256::digest(bytes.as_ref()).into(), key: None }

@@ -105,6 +105,16 @@ pub enum ContentError {
         /// The key.
         key: String,
     },
+    /// The same of a Secret, whose keys no message names.
+    #[error("a value is not base64")]
+    SecretNotBase64,
+}
+
+impl ContentError {
+    /// The error as it may be shown for an object of this kind.
+    fn of(self, kind: SourceKind) -> Self {
+        if kind == SourceKind::Secret { Self::SecretNotBase64 } else { self }
+    }
 }
 
 impl<'a> Object<'a> {
@@ -201,7 +211,7 @@ impl<'a> Object<'a> {
         let mut hashers = Hasher::all(keying.keys(), source, kind, self.secret_type());
         for (key, tag, text) in self.entries(kind)? {
             if keys.is_none_or(|keys| keys.contains(key)) {
-                let value = decode(tag, key, text)?;
+                let value = decode(tag, key, text).map_err(|error| error.of(kind))?;
                 for hasher in &mut hashers {
                     hasher.entry(tag, key, &value);
                 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::{compare, links::Links, rights::Right, settings::Settings};
+use super::{compare, layout, links::Links, rights::Right, settings::Settings};
 use crate::{
     cli::{
         failure::Failure,
@@ -41,7 +41,7 @@ pub(super) struct Asked {
     revision: String,
     hold: String,
     all: String,
-    /// The digest of the preview that the user confirms.
+    /// The fingerprint of the preview that the user confirms.
     pub(super) confirmed: String,
 }
 
@@ -52,12 +52,19 @@ pub(super) struct ActionResult {
     pub(super) said: Vec<String>,
     /// The differences that it makes in the content that workloads or a source have.
     pub(super) differences: Markup,
+    /// The versions of the sources that were compared: the differences of a Secret do not show what it has.
+    versions: String,
 }
 
 impl ActionResult {
-    /// The digest of the preview. An action that the user confirms is executed only if its preview would still be the same.
-    pub(super) fn digest(&self) -> String {
-        let text = self.said.join("\n") + &self.differences.0;
+    /// A result without differences.
+    fn of_line(said: String) -> Self {
+        Self { said: vec![said], differences: Markup::default(), versions: String::new() }
+    }
+
+    /// The digest of the preview as it is shown. An action that the user confirms is executed only if its preview would still be the same.
+    pub(super) fn fingerprint(&self) -> String {
+        let text = self.said.join("\n") + &self.versions + &layout::to_text(self.differences.clone());
         Digest::of_bytes(text.as_bytes()).hex(64)
     }
 }
@@ -129,15 +136,15 @@ impl Asked {
                 let action = waves::parse_action(&self.action)?;
                 let said =
                     waves::act(target, &source()?, action, !self.all.is_empty(), Some(dry_run)).await?;
-                return Ok(ActionResult { said: vec![said], differences: Markup::default() });
+                return Ok(ActionResult::of_line(said));
             }
             _ => return Err(unknown()),
         };
-        let differences = match &made.after {
+        let (differences, versions) = match &made.after {
             Some(after) if dry_run != DryRun::None => moved(target, &made, after, settings).await?,
-            _ => Markup::default(),
+            _ => Default::default(),
         };
-        Ok(ActionResult { said: made.said, differences })
+        Ok(ActionResult { said: made.said, differences, versions })
     }
 
     async fn restore(
@@ -150,15 +157,14 @@ impl Asked {
         let restored = restore::restored(target, source.clone(), snapshot).await?;
         if restored.changes_nothing() {
             let said = format!("{source} already has the content of {}", restored.snapshot);
-            return Ok(ActionResult { said: vec![said], differences: Markup::default() });
+            return Ok(ActionResult::of_line(said));
         }
         let history = History::read(target, source.clone()).await?;
-        let new = compare::side(&history, &restored.snapshot)?;
-        let old = compare::side(&history, compare::PRESENT);
-        let differences =
-            old.map(|old| compare::view(source.kind, &old, &new, settings.show_values)).unwrap_or_default();
+        let new = compare::side(&history, &restored.snapshot, settings)?;
+        let old = compare::side(&history, compare::PRESENT, settings);
+        let differences = old.map(|old| compare::view(&old, &new)).unwrap_or_default();
         restored.send(target, dry_run != DryRun::None).await?;
-        Ok(ActionResult { said: vec![restored.said.trim_end().to_owned()], differences })
+        Ok(ActionResult { said: vec![restored.said], differences, versions: version(&history) })
     }
 }
 
@@ -168,7 +174,8 @@ async fn moved(
     made: &Made,
     after: &OptedIn,
     settings: &Settings,
-) -> Result<Markup, Failure> {
+) -> Result<(Markup, String), Failure> {
+    let mut versions = String::new();
     let before = made.before.iter().flat_map(|workload| &workload.record.uses);
     let mut shown = Vec::new();
     for used in before {
@@ -185,12 +192,22 @@ async fn moved(
             }
             Err(error) => return Err(error),
         };
-        let old = compare::side(&history, old)?;
+        versions += &version(&history);
+        let old = compare::side(&history, old, settings)?;
         // A dry run makes no snapshot of the present content.
-        let new = compare::side(&history, new).or_else(|_| compare::side(&history, compare::PRESENT))?;
-        shown.push(html! { h2 { (used.source.name) } (compare::view(used.source.kind, &old, &new, settings.show_values)) });
+        let new = compare::side(&history, new, settings)
+            .or_else(|_| compare::side(&history, compare::PRESENT, settings))?;
+        shown.push(html! { h2 { (used.source.name) } (compare::view(&old, &new)) });
     }
-    Ok(html! { @for one in &shown { (one) } })
+    Ok((html! { @for one in &shown { (one) } }, versions))
+}
+
+/// The version of a source as it is.
+fn version(history: &History) -> String {
+    let present = history.present.as_ref();
+    present
+        .map(|present| format!("{}@{}\n", history.source.name, present.resource_version))
+        .unwrap_or_default()
 }
 
 /// The hidden fields of a form.
@@ -318,7 +335,7 @@ pub(super) fn of_source(
 
 /// The page that asks for a confirmation.
 pub(super) fn preview(asked: &Asked, result: &ActionResult, is_changed: bool, settings: &Settings) -> Markup {
-    let digest = result.digest();
+    let fingerprint = result.fingerprint();
     html! {
         @if is_changed { p.problem role="alert" { "Something changed since the last preview, and nothing was written. This is what would change now." } }
         p { "The API server and confrev have checked this change. Nothing is written yet." }
@@ -326,7 +343,7 @@ pub(super) fn preview(asked: &Asked, result: &ActionResult, is_changed: bool, se
         (result.differences)
         form.confirm method="post" action=(MAKE) {
             (hidden(settings, &asked.fields()))
-            input type="hidden" name="confirmed" value=(digest);
+            input type="hidden" name="confirmed" value=(fingerprint);
             button.primary { "Confirm" }
             a href=(asked.object_page()) { "Cancel" }
         }

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
+use serde_json::Value;
 use similar::{ChangeTag, DiffOp, TextDiff};
 
-use crate::{
-    cli::{
-        diff::{self, ChangedValue, Content, KeyChange, Side},
-        failure::Failure,
-        history::History,
-    },
-    snapshot::SourceKind,
+use super::settings::Settings;
+use crate::cli::{
+    content::Content,
+    diff::{self, ChangedValue, Changes, KeyChange, Side},
+    failure::Failure,
+    history::History,
 };
 
 /// The word for the present content in addresses.
@@ -24,25 +24,28 @@ const LIMIT: Duration = Duration::from_millis(500);
 const CONTEXT: usize = 3;
 
 /// A content of a source: a snapshot by name, digits or position, or the present content.
-pub(super) fn side(history: &History, text: &str) -> Result<Side, Failure> {
+pub(super) fn side(history: &History, text: &str, settings: &Settings) -> Result<Side, Failure> {
+    let content = |value: &Value| Content::of(history.source.kind, value, settings.show_values);
     if text == PRESENT {
         let missing = || Failure::NotFound(format!("{} does not exist", history.source));
         let present = history.present.as_ref().ok_or_else(missing)?;
-        let value = serde_json::from_slice(present.json()).unwrap_or_default();
-        return Ok(Side { name: PRESENT.to_owned(), content: Content::of(history.source.kind, &value) });
+        let value: Value = serde_json::from_slice(present.json()).unwrap_or_default();
+        return Ok(Side { name: PRESENT.to_owned(), content: content(&value) });
     }
     let (name, snapshot) = history.find(text)?;
-    Ok(Side { name: name.clone(), content: Content::of(history.source.kind, &snapshot.value) })
+    Ok(Side { name: name.clone(), content: content(&snapshot.value) })
 }
 
 /// The differences.
-pub(super) fn view(kind: SourceKind, old: &Side, new: &Side, show_values: bool) -> Markup {
-    let mut changes = diff::changes(kind, old, new, show_values).peekable();
+pub(super) fn view(old: &Side, new: &Side) -> Markup {
+    let changes = diff::changes(old, new);
+    let keys = if let Changes::Keys(keys) = &changes { keys.as_slice() } else { &[] };
     html! {
         div.compare {
-            @if changes.peek().is_none() { p { "The contents are equal." } }
+            @if changes == Changes::None { p { "The contents are equal." } }
             @else { p.sides { span { (old.name) } " → " span { (new.name) } } }
-            @for KeyChange { key, values } in changes {
+            @if changes == Changes::Hidden { p { (diff::CHANGED) } }
+            @for KeyChange { key, values } in keys {
                 figure.key {
                     figcaption { code { (key) } }
                     @match values {
@@ -127,9 +130,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{cli::dashboard::layout::to_text, snapshot::SourceKind};
 
     fn of(kind: SourceKind, name: &str, key: &str, value: &str) -> Side {
-        Side { name: name.to_owned(), content: Content::of(kind, &json!({"data": {key: value}})) }
+        let content = Content::of(kind, &json!({"data": {key: value}}), false);
+        Side { name: name.to_owned(), content }
     }
 
     #[test]
@@ -139,7 +144,7 @@ mod tests {
             of(kind, "a", "k", "same\ncolor: blue today\n"),
             of(kind, "b", "k", "same\ncolor: green today\n"),
         );
-        let text = view(kind, &old, &new, false).into_string();
+        let text = to_text(view(&old, &new));
         assert!(
             text.contains("<mark>blue</mark> today") && text.contains("<mark>green</mark> today"),
             "{text}"
@@ -151,29 +156,30 @@ mod tests {
     fn secret_values_stay_in_the_process() {
         let kind = SourceKind::Secret;
         let (old, new) = (BASE64_STANDARD.encode("hunter2"), BASE64_STANDARD.encode("hunter3"));
-        let sides = || (of(kind, "a", "password", &old), of(kind, "b", "password", &new));
-        let hidden = view(kind, &sides().0, &sides().1, false).into_string();
-        assert!(
-            hidden.contains("7 bytes, sha256") && !hidden.contains("hunter") && !hidden.contains(&old),
-            "{hidden}"
-        );
-        assert!(view(kind, &sides().0, &sides().1, true).into_string().contains("hunter"));
+        let hidden = to_text(view(&of(kind, "a", "password", &old), &of(kind, "b", "password", &new)));
+        let expected = "<p class=\"sides\"><span>a</span> → <span>b</span></p><p>changed</p>";
+        assert_eq!(hidden, format!("<div class=\"compare\">{expected}</div>"));
+        let shown = |name: &str, value: &str| Side {
+            name: name.to_owned(),
+            content: Content::of(kind, &json!({"data": {"password": value}}), true),
+        };
+        assert!(to_text(view(&shown("a", &old), &shown("b", &new))).contains("hunter"));
     }
 
     #[test]
     fn hostile_content_is_escaped() {
         let kind = SourceKind::ConfigMap;
-        let hostile = "<script>alert(1)</script>\n\"'&\n";
-        let text =
-            view(kind, &of(kind, "<b>", "<i>", ""), &of(kind, "\"", "<i>", hostile), false).into_string();
+        let hostile = "<script>alert(1)</script>\n\"'&\nnot \u{202e}eurt\u{202c}\n";
+        let text = to_text(view(&of(kind, "<b>", "<i>", ""), &of(kind, "\"", "<i>", hostile)));
         assert!(!text.contains("<script>") && !text.contains("<i>") && !text.contains("<b>"), "{text}");
+        assert!(text.contains("not \\u202eeurt\\u202c"), "{text}");
     }
 
     #[test]
     fn long_comparison_is_cut() {
         let kind = SourceKind::ConfigMap;
         let many = (0..5000).map(|i| format!("line {i}\n")).collect::<Vec<_>>().concat();
-        let text = view(kind, &of(kind, "a", "k", ""), &of(kind, "b", "k", &many), false).into_string();
+        let text = to_text(view(&of(kind, "a", "k", ""), &of(kind, "b", "k", &many)));
         assert!(text.contains("cut after 2000 lines") && !text.contains("line 2001"));
     }
 }

@@ -3,6 +3,7 @@
 use maud::{DOCTYPE, Markup, html};
 
 use super::links::Links;
+use crate::text;
 
 /// The policy of every page: everything comes from this server, nothing is inline, and no other page shows this one in a frame.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -78,8 +79,14 @@ impl Page<'_> {
                 }
             }
         };
-        page.into_string()
+        to_text(page)
     }
+}
+
+/// The text of a page or of a part of one. maud escapes what HTML acts on, and this what the reader's eyes act on: marks of the
+/// writing direction, invisible and control characters. No page has such a character of its own.
+pub(super) fn to_text(page: Markup) -> String {
+    text::block(&page.into_string()).into_owned()
 }
 
 /// A page about a request that cannot be answered.
@@ -95,7 +102,8 @@ mod tests {
 
     #[test]
     fn hostile_text_is_escaped() {
-        let hostile = "</title><script>alert(1)</script>\" onload=\"x' & <img src=x onerror=y>";
+        let hostile =
+            "</title><script>alert(1)</script>\" onload=\"x' & <img src=x onerror=y>\u{202e}\u{1b}[2J";
         let body = html! { p title=(hostile) { (hostile) } };
         let page = Page {
             title: hostile,
@@ -104,7 +112,10 @@ mod tests {
             live: Live::Page,
             body,
         };
-        let text = page.render(Links::Server, hostile);
+        let shown = page.render(Links::Server, hostile);
+        assert!(!shown.chars().any(|c| text::is_active(c) && c != '\n'), "{shown:?}");
+        assert!(shown.contains("\\u202e\\u001b[2J"), "{shown}");
+        let text = shown;
         assert!(
             !text.contains("<script>alert") && !text.contains("<img") && !text.contains("\" onload"),
             "{text}"

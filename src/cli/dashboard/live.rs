@@ -11,7 +11,7 @@ use http::header;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{model::Model, overview};
+use super::{layout, model::Model, overview};
 
 /// How often a stream without changes sends a comment, which shows that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -34,7 +34,7 @@ pub(super) fn stream(model: Arc<Model>, rows: bool) -> Response {
                     data["rows"] = update.rows.iter().map(|(id, row)| json!([id, row])).collect();
                     let views = model.views();
                     let all = views.values().flat_map(|view| view.rows.values());
-                    data["counts"] = overview::counts(all).into_string().into();
+                    data["counts"] = layout::to_text(overview::counts(all)).into();
                     data["section"] = super::digest_id::of(&format!("namespace {}", update.namespace)).into();
                 }
                 format!("event: change\ndata: {data}\n\n")

@@ -78,8 +78,8 @@ pub(super) async fn run(options: &DashboardOptions) -> Result<(), Failure> {
         settings.about = format!("{}, {:.0}", settings.about, jiff::Timestamp::now());
         let pages = report::write(&target, &scope, folder, &settings).await?;
         let index = folder.join("index.html");
-        return output::print(&format!(
-            "{} written: open {}\n",
+        return output::print_line(&format!(
+            "{} written: open {}",
             output::count(pages, "page"),
             index.display()
         ));
@@ -91,8 +91,8 @@ pub(super) async fn run(options: &DashboardOptions) -> Result<(), Failure> {
     settings.guard = Some(guard.clone());
     let model = Arc::new(Model::new(target, scope));
     let routes = server::routes(Server { model: Arc::clone(&model), settings }, guard.clone());
-    output::print(&format!("{}\n", guard.address()))?;
-    eprintln!("open this address in a browser of this machine; end with Ctrl-C");
+    output::print_line(&guard.address())?;
+    output::note("open this address in a browser of this machine; end with Ctrl-C");
     tokio::select! {
         served = axum::serve(listener, routes) => Ok(served?),
         () = follow::all(Arc::clone(&model)) => Ok(()),

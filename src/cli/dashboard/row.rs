@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use super::{digest_id, links::Links};
+use super::{digest_id, layout, links::Links};
 use crate::cli::status::{self, WorkloadStatus};
 
 /// The states that people filter by, in the order of the page. All others are `other`.
@@ -30,7 +30,7 @@ impl Row {
         let states = states(&status, is_paused);
         let id = digest_id::of(&format!("{}/{}", status.namespace, status.workload));
         let mut row = Self { status, states, id, html: String::new() };
-        row.html = row.render(links, true).into_string();
+        row.html = layout::to_text(row.render(links, true));
         row
     }
 

@@ -271,7 +271,7 @@ async fn make(State(server): State<Arc<Server>>, Form(asked): Form<Asked>) -> Re
             Ok(tried) => tried,
             Err(response) => return response,
         };
-        if tried.digest() != asked.confirmed {
+        if tried.fingerprint() != asked.confirmed {
             return server.preview(&asked, &tried, true);
         }
         let target = server.model.target_in(&asked.namespace);

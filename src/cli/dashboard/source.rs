@@ -89,7 +89,8 @@ fn timeline(lines: &[Line], inventory: &Inventory, namespace: &str, links: Links
                         @let at = line.changed_at.clone().unwrap_or_else(|| line.created.to_string());
                         time datetime=(at) { (at) }
                         " by " (line.changed_by.as_deref().unwrap_or("an unknown author"))
-                        ", " (line.size) " B, digest " code { (line.short) }
+                        @if let Some(size) = line.size { ", " (size) " B" }
+                        @if !line.short.is_empty() { ", digest " code { (line.short) } }
                     }
                     p { "Used by "
                         @if line.used_by.is_empty() { "nothing" }
@@ -130,8 +131,8 @@ fn comparison(
         }
         @if from.is_empty() { p.quiet { "No other content is left to compare with." } }
         @else {
-            @match (compare::side(history, from), compare::side(history, to)) {
-                (Ok(old), Ok(new)) => (compare::view(history.source.kind, &old, &new, settings.show_values)),
+            @match (compare::side(history, from, settings), compare::side(history, to, settings)) {
+                (Ok(old), Ok(new)) => (compare::view(&old, &new)),
                 (Err(error), _) | (_, Err(error)) => p.problem { (error) },
             }
         }

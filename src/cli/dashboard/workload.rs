@@ -199,8 +199,11 @@ async fn differences(
             continue;
         };
         let shown = match History::read(target, source.clone()).await {
-            Ok(history) => match (compare::side(&history, previous), compare::side(&history, snapshot)) {
-                (Ok(old), Ok(new)) => compare::view(source.kind, &old, &new, settings.show_values),
+            Ok(history) => match (
+                compare::side(&history, previous, settings),
+                compare::side(&history, snapshot, settings),
+            ) {
+                (Ok(old), Ok(new)) => compare::view(&old, &new),
                 (Err(error), _) | (_, Err(error)) => html! { p.problem { (error) } },
             },
             Err(Failure::Refused(message) | Failure::NotFound(message)) => html! { p.problem { (message) } },

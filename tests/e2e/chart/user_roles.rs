@@ -129,7 +129,7 @@ fn roles_of_users_hold_exactly_what_commands_need() {
     (job["apiVersion"], job["kind"], job["metadata"]) =
         (json!("batch/v1"), json!("Job"), json!({"name": "once"}));
     apply(&bare, PLACE, &job).ok();
-    // For a workload with a refused roll, `status` reads Events.
+    // A workload with a refused roll needs no further right.
     apply(&bare, PLACE, &refused("text")).ok();
     apply(&bare, PLACE, &refused("else")).ok();
     let before = bare.cluster.requests_of_confrev().len();

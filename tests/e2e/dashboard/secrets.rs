@@ -36,12 +36,13 @@ fn world() -> World {
     world
 }
 
-/// Checks that the text of a page, hidden or not, has no value.
+/// Checks that the text of a page, hidden or not, has no value, no size and no plain hash.
 #[track_caller]
 fn has_no_value(page: &str) {
     for value in VALUES {
         assert!(!page.contains(value) && !page.contains(&BASE64_STANDARD.encode(value)), "{page}");
     }
+    assert!(!page.contains(" bytes") && !page.contains(" sha256 "), "{page}");
 }
 
 #[test]
@@ -53,14 +54,14 @@ fn values_of_secrets_need_the_option() {
     let source = |page: &mut Page| page.browser.eval("document.documentElement.outerHTML").to_string();
     has_no_value(&source(&mut page));
     page.press("Deployment/web");
-    page.sees("bytes, sha256");
+    page.sees("changed");
     has_no_value(&source(&mut page));
     page.press("Undo");
     page.sees("Nothing is written yet");
     has_no_value(&source(&mut page));
     page.press("Cancel");
     page.press("Secret/keys");
-    page.sees("bytes, sha256");
+    page.sees("changed");
     page.is_accessible();
     has_no_value(&source(&mut page));
     page.has_no_errors();
@@ -72,7 +73,7 @@ fn values_of_secrets_need_the_option() {
     assert!(written.status.success(), "{written:?}");
     for file in ["sources/{}/secret/keys.html", "workloads/{}/deployment/web.html"] {
         let text = std::fs::read_to_string(folder.join(file.replace("{}", world.name()))).unwrap();
-        assert!(text.contains("bytes, sha256"), "{file}");
+        assert!(text.contains("<p>changed</p>"), "{file}");
         has_no_value(&text);
     }
     std::fs::remove_dir_all(&folder).unwrap();

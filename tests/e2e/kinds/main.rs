@@ -22,6 +22,7 @@ mod jobs;
 mod mount_annotation;
 mod name_policies;
 mod reference_forms;
+mod secret_output;
 mod secrets;
 mod settings;
 mod shared;

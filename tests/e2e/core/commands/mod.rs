@@ -7,6 +7,7 @@ mod goldens;
 mod group_waves;
 mod moves;
 mod partial_rights;
+mod printing;
 mod reasons;
 mod revoke;
 mod several_changes;
