@@ -170,14 +170,14 @@ keys! {
         "`NAME/VERSION`",
         "a workload that uses several sources of a [set](windows.md#move-several-sources-together) moves when all of them have the same version";
     SCHEMA = "schema", Annotation, by User, on Source,
-        "`[NAMESPACE/]CONFIGMAP/KEY`",
+        "`[NAMESPACE/]CONFIGMAP/KEY`; of a Secret `SECRET/KEY`",
         "content that does not match this [JSON Schema](schemas.md) is refused";
     SCHEMA_KEYS = "schema-keys", Annotation, by User, on Source,
         "keys, with `*` and `?` as wildcards, separated by commas; those that end in `.json`, `.yaml`, `.yml`, `.toml` or `.properties`",
         "the keys to which the schema applies";
     SCHEMA_FOR = "schema-for", Annotation, by User, on Source,
-        "namespaces, with `*` and `?` as wildcards, separated by commas; none",
-        "sources of these namespaces may name [a schema in this ConfigMap](schemas.md#share-a-schema), too";
+        "`own` (its namespace), or namespaces with `*` and `?` as wildcards, separated by commas; none",
+        "sources of these namespaces may name [a schema in this object](schemas.md#share-a-schema). Without it, no source may";
     KEEP = "keep", Annotation, by User, on Source,
         "count; `1`",
         "how many of the newest snapshots to keep, used or not";

@@ -25,8 +25,6 @@ pub struct Job {
     pub schema: String,
     /// The entries by their keys.
     pub entries: BTreeMap<String, String>,
-    /// Whether the content is confidential: no message then contains a name that the schema does not contain.
-    pub confidential: bool,
 }
 
 /// Why a content is not accepted.
@@ -34,7 +32,7 @@ pub struct Job {
 pub enum Failure {
     /// The schema is no JSON Schema.
     Schema(String),
-    /// The content fails the schema: the keys, the paths and the rules. It contains no values.
+    /// The content fails the schema: the keys, the paths and the keywords of the rules. It contains no values.
     Content(String),
 }
 
@@ -44,7 +42,6 @@ impl Job {
         let schema: Value = serde_json::from_str(&self.schema).map_err(|error| {
             Failure::Schema(format!("it is not JSON (line {}, column {})", error.line(), error.column()))
         })?;
-        let known = if self.confidential { Some(rule::names(&schema)) } else { None };
         let (schemas, index) = compile(schema)?;
         let mut failures = Vec::new();
         for (key, text) in &self.entries {
@@ -52,7 +49,7 @@ impl Job {
                 Err(error) => failures.push(format!("key {key:?}: {error}")),
                 Ok(value) => {
                     if let Err(error) = schemas.validate(&value, index) {
-                        rule::describe(&error, known.as_ref(), &mut |text| {
+                        rule::describe(&error, &mut |text| {
                             failures.push(format!("key {key:?}: {text}"));
                         });
                     }
@@ -76,7 +73,7 @@ struct Nothing;
 
 impl UrlLoader for Nothing {
     fn load(&self, url: &str) -> Result<Value, Box<dyn Error>> {
-        Err(format!("{url} is not part of the schema, and nothing is fetched").into())
+        Err(format!("{url} is not part of the schema").into())
     }
 }
 

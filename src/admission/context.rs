@@ -65,5 +65,7 @@ impl<A> Deref for HandlerState<A> {
 /// The client that a review comes from, and the deadline for the answer.
 pub(super) struct Caller {
     pub(super) client: Client,
+    /// Whether the client has a certificate of `--client-ca`. Anyone else may have made up the review.
+    pub(super) is_verified: bool,
     pub(super) deadline: Instant,
 }

@@ -65,8 +65,8 @@ pub struct Decider<'a, A> {
     pub metrics: &'a Metrics,
     /// The state, used only to guess which snapshots are needed.
     pub shared: &'a Shared,
-    /// Checks sources against their schemas.
-    pub schemas: &'a Schemas,
+    /// Checks stored sources against their schemas. `None`: the client may not learn about stored content.
+    pub schemas: Option<&'a Schemas>,
 }
 
 /// The rounds of reads of one decision.
@@ -107,6 +107,9 @@ impl<A: Api> Decider<'_, A> {
         owner: Option<&Owner>,
         facts: &mut Facts,
     ) -> Result<Decision, ApiError> {
+        if self.schemas.is_none() {
+            facts.withhold_verdicts();
+        }
         let mut rounds = Rounds { decider: self, request, guessed: BTreeMap::new(), done: 0 };
         loop {
             let decision = match decide_with_reads(request, facts, &mut rounds).await {
@@ -262,7 +265,8 @@ impl<A: Api> Decider<'_, A> {
         let reads = reads.into_iter().map(|(need, content)| async move {
             if let Need::Schema(source) = need {
                 let Some(content) = content else { return Ok(None) };
-                let failure = self.schemas.failure(api, self.share.whose(), namespace, &content).await?;
+                let Some(schemas) = self.schemas else { return Ok(Some(Fact::Verdict(source, None))) };
+                let failure = schemas.failure(api, self.share.whose(), namespace, &content).await?;
                 return Ok(Some(Fact::Verdict(source, failure)));
             }
             let is_guess = matches!(&need, Need::Object(name) if guesses.contains_key(name));

@@ -38,10 +38,11 @@ impl<A: Api> FromRequest<Arc<HandlerState<A>>> for ReviewRequest {
         let parent = traces::parent(request.headers());
         let arrival = request.extensions().get::<Arrival>();
         let start = arrival.map_or_else(Instant::now, |arrival| arrival.start);
+        let is_verified = arrival.is_some_and(|arrival| arrival.is_verified);
         let client = arrival.map(|arrival| Client::new(arrival.address)).unwrap_or_default();
         let deadline = state.limits.deadline(request.uri(), start);
         let body = state.bodies.receive(request.into_body(), &client, deadline).await?;
-        Ok(Self { body, call: Caller { client, deadline }, parent })
+        Ok(Self { body, call: Caller { client, is_verified, deadline }, parent })
     }
 }
 

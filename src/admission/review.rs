@@ -92,10 +92,12 @@ struct NamedObject<'a> {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"))]
+#[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
 struct NamedMetadata<'a> {
     #[serde(default)]
     name: Str<'a>,
+    #[serde(default)]
+    generate_name: Str<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -188,6 +190,15 @@ impl<'a> Review<'a> {
     /// The object's name, for a deletion also from the deleted object; empty if the API server has yet to generate it.
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// What to call the object in an answer: its name, or `PREFIX*` if the API server has yet to generate the name from a prefix.
+    pub fn display_name(&self) -> Cow<'_, str> {
+        if !self.name().is_empty() {
+            return Cow::Borrowed(self.name());
+        }
+        let object = self.object().and_then(|object| serde_json::from_str::<NamedObject<'_>>(object).ok());
+        Cow::Owned(format!("{}*", object.map(|object| object.metadata.generate_name).unwrap_or_default()))
     }
 
     /// The object's namespace.

@@ -39,15 +39,17 @@ pub(super) async fn mutate<A: Api>(
     kind: SourceKind,
     review: &Review<'_>,
 ) -> Answer {
-    if review.name().is_empty() || review.namespace().is_empty() {
+    if review.namespace().is_empty() {
         return Answer::allowed();
     }
-    let source = Name::new(review.namespace(), ObjectName::new(kind, review.name()));
+    let source = Name::new(review.namespace(), ObjectName::new(kind, &*review.display_name()));
     if context.shared.rotated().contains(&source.object) || (kind == SourceKind::Secret && !context.secrets) {
         return Answer::allowed();
     }
+    // The API server has yet to generate the name of an object with `generateName`, so nothing uses it yet.
+    let is_named = !review.name().is_empty();
     if review.is_deletion() {
-        if !review.dry_run() {
+        if is_named && !review.dry_run() {
             remember_bound(context, call, &source).await;
         }
         return Answer::allowed();
@@ -55,7 +57,7 @@ pub(super) async fn mutate<A: Api>(
     let Some(object) = review.object().filter(|_| review.is_write()) else {
         return Answer::allowed();
     };
-    let used = context.shared.is_snapshotted(&source);
+    let used = is_named && context.shared.is_snapshotted(&source);
     // The common case: nothing opted in uses the source, and only a label or a setting could ask for more.
     if !used && FIND_PREFIX.find(object.as_bytes()).is_none() {
         return Answer::allowed();
@@ -90,7 +92,8 @@ pub(super) async fn mutate<A: Api>(
             Err(warning) => unchecked = unchecked.or(Some(warning)),
         }
     }
-    let mut warnings = warnings(context, &source, &observed, review, used);
+    let mut warnings =
+        if is_named { warnings(context, &source, &observed, review, used) } else { odd_settings(&observed) };
     warnings.extend(unchecked);
     Answer::allowed().with_warnings(warnings)
 }

@@ -275,7 +275,15 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
         },
         stopping.clone(),
     ));
-    let run = controller::run(api.clone(), shared.clone(), leadership, metrics.clone(), stopping.clone());
+    let schemas = Schemas::default().at_once(options.limits.checks());
+    let run = controller::run(
+        api.clone(),
+        shared.clone(),
+        schemas.clone(),
+        leadership,
+        metrics.clone(),
+        stopping.clone(),
+    );
     let mut controller = tokio::spawn(run);
     let mut watches = tokio::spawn(controller::watch_all(api.clone(), shared.clone()));
 
@@ -283,7 +291,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let counted = metrics.clone();
     let users = options.record_users.then(admission::Authors::default);
     let recorder = users.clone().map(|users| tokio::spawn(users.run(api.clone(), shared.clone())));
-    let (secrets, schemas) = (options.secrets, Schemas::default().at_once(options.limits.checks()));
+    let secrets = options.secrets;
     let context = admission::Context { api, kinds, secrets, limits, shared, metrics, schemas, users };
     // While the endpoints follow, so that no connection is in use when the server closes it.
     let router = server::ask_to_leave(admission::router(context), stopping.clone());
@@ -347,7 +355,7 @@ fn tls_config(
     let Some(file) = options.client_ca.clone() else {
         tracing::warn!(
             "the webhook port answers every client: without --client-ca, forged reviews cost reads and reveal names and \
-             digests of ConfigMaps"
+             digests of ConfigMaps, and an apply of a workload does not check stored content against its schema"
         );
         return Ok(source.server_config());
     };

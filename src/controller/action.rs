@@ -33,6 +33,8 @@ pub enum Action {
         last_roll: Option<Timestamp>,
         /// The contents to which it is the workload's turn to move, of sources with limits; `None` if it uses no such source.
         turns: Option<Vec<Digest>>,
+        /// The sources with a schema to whose contents it would move.
+        checks: Vec<SchemaCheck>,
     },
     /// Set a snapshot's owners.
     SetOwners {
@@ -138,6 +140,17 @@ pub enum Action {
         /// The name of the run.
         run: Box<str>,
     },
+}
+
+/// A source whose content is checked against its schema before a workload rolls to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaCheck {
+    /// The source.
+    pub source: Name,
+    /// The snapshot that the workload has; `None` if it names the source itself.
+    pub kept: Option<Name>,
+    /// The keys that the workload reads; `None`: all.
+    pub keys: Option<Box<[Arc<str>]>>,
 }
 
 /// The AnalysisRun that judges a wave.

@@ -7,11 +7,18 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::Instrument as _;
 
 use super::{
-    action::Outcome, apply::execute::execute, contents::LargeContents, leader::Leadership, queue::Task,
-    reconcile::Next, reconcile::state::State, shared::Shared,
+    action::Outcome,
+    apply::{execute::execute, schema_check},
+    contents::LargeContents,
+    leader::Leadership,
+    queue::Task,
+    reconcile::Next,
+    reconcile::state::State,
+    shared::Shared,
 };
 use crate::{
     cluster::{Api, ApiError},
+    schema::Schemas,
     telemetry::{
         Metrics,
         metrics::{Done, EventOutcome, Limit, Roll},
@@ -32,6 +39,7 @@ const DROPPED_PAUSE: Duration = Duration::from_mins(1);
 pub async fn run<A: Api>(
     api: A,
     shared: Shared,
+    schemas: Schemas,
     leadership: Leadership,
     metrics: Metrics,
     mut stop: watch::Receiver<bool>,
@@ -58,7 +66,7 @@ pub async fn run<A: Api>(
             shared.lock().leave_to_the_leader();
         }
         shared.relist_if_due();
-        start_due(&api, &shared, &contents, &mut under_way).await;
+        start_due(&api, &shared, (&contents, &schemas), &mut under_way).await;
         let mut rest = rest(&shared);
         if updated.is_none_or(|at| at.elapsed() >= GAUGES_PAUSE) {
             updated = Some(Instant::now());
@@ -98,7 +106,7 @@ pub async fn run<A: Api>(
 async fn start_due<A: Api>(
     api: &A,
     shared: &Shared,
-    contents: &LargeContents,
+    (contents, schemas): (&LargeContents, &Schemas),
     under_way: &mut JoinSet<(Task, Result<Outcome, ApiError>)>,
 ) {
     while under_way.len() < CONCURRENCY {
@@ -113,10 +121,14 @@ async fn start_due<A: Api>(
             }
             Next::Rest => return,
         };
-        let api = api.metered(contents.of_task());
+        let (api, schemas) = (api.metered(contents.of_task()), schemas.clone());
         let span = traces::task(&task.work(), &task);
         under_way.spawn(async move {
-            let done = AssertUnwindSafe(execute(&api, action, now)).catch_unwind();
+            let done = async {
+                schema_check::allows(&api, &schemas, &action).await?;
+                execute(&api, action, now).await
+            };
+            let done = AssertUnwindSafe(done).catch_unwind();
             let outcome = done.instrument(span.clone()).await;
             let outcome = outcome.unwrap_or_else(|_| {
                 let reason = "the task panicked, which is a bug in confrev".to_owned();
@@ -231,7 +243,9 @@ mod tests {
             let client = kube::Client::new(service, "ns");
             let api = KubeApi::new(client, Arc::new(Kinds::default()), metrics.clone());
             let (stop, stopped) = watch::channel(false);
-            let task = tokio::spawn(run(api, shared.clone(), leadership.clone(), metrics.clone(), stopped));
+            let task =
+                run(api, shared.clone(), Schemas::default(), leadership.clone(), metrics.clone(), stopped);
+            let task = tokio::spawn(task);
             Self { shared, leadership, metrics, calls, stop, task }
         }
 
@@ -432,6 +446,45 @@ mod tests {
             let line = "confrev_tasks_total{task=\"restore\",outcome=\"failed\"} 0";
             assert!(run.has(line), "{line}\n{}", run.metrics.encode());
             assert!(!run.has("confrev_tasks_total{task=\"restore\",outcome=\"conflict\"} 0"));
+            run.end().await;
+        }
+    }
+
+    /// The controller checks the content itself: admission gives no verdict about it to clients without a certificate.
+    #[tokio::test(start_paused = true)]
+    async fn failing_content_is_not_rolled_to() {
+        fn with_schema() -> Value {
+            let mut content = content();
+            content["metadata"]["annotations"] = json!({(annotations::SCHEMA): "schemas/app"});
+            content
+        }
+        let missing: Answer = |call| match call {
+            WEB => moved(),
+            READ => (200, with_schema()),
+            _ => answer_to(call),
+        };
+        // The workload would keep its snapshot.
+        let same: Answer = |call| match call {
+            WEB => moved(),
+            READ => (200, with_schema()),
+            _ if call == format!("GET configmaps/{} ", snapshot("a", 1)) => {
+                let mut kept = content();
+                kept["metadata"]["name"] = json!(snapshot("a", 1));
+                kept["immutable"] = json!(true);
+                kept["metadata"]["labels"] =
+                    json!({"app.kubernetes.io/managed-by": "confrev", (annotations::SOURCE): "a"});
+                kept["metadata"]["annotations"] =
+                    json!({(annotations::SOURCE_NAME): "a", (annotations::DIGEST): new_digest().to_string()});
+                (200, kept)
+            }
+            _ => answer_to(call),
+        };
+        for (answer, seconds, rolls, outcome) in [(missing, 8, 0, "failed"), (same, 10, 1, "rolled")] {
+            let run = Run::leading(pending(), answer);
+            sleep(Duration::from_secs(seconds)).await;
+            assert_eq!(run.count(WEB), rolls, "{outcome}: {:?}", run.calls.lock().unwrap());
+            let line = format!("confrev_rolls_total{{outcome=\"{outcome}\"}} 1");
+            assert!(run.has(&line), "{line}\n{}", run.metrics.encode());
             run.end().await;
         }
     }

@@ -73,22 +73,25 @@ impl Schemas {
         let Some(permit) = self.running.take(client, by).await else {
             return Ok(Some(report(&reference, namespace, &Unfinished::NoTurn)));
         };
-        let at = reference.namespace.as_deref().unwrap_or(namespace);
-        let name = ObjectName::new(SourceKind::ConfigMap, reference.config_map.as_str());
-        let late = |_| ApiError::Late { what: format!("{name} of {at:?}"), seconds: LONGEST_READ.as_secs() };
-        let found = tokio::time::timeout(LONGEST_READ, api.read(at, &name)).await.map_err(late)??;
-        let job = match job(&reference, namespace, found.as_ref(), source) {
-            Ok(job) => job,
-            Err(failure) => return Ok(Some(failure)),
+        let (at, object) = (reference.namespace(namespace), &reference.object);
+        let late =
+            |_| ApiError::Late { what: format!("{object} of {at:?}"), seconds: LONGEST_READ.as_secs() };
+        let found = tokio::time::timeout(LONGEST_READ, api.read(at, object)).await.map_err(late)??;
+        let Some(holder) = given(&reference, namespace, found) else {
+            return Ok(Some(reference.not_given(namespace)));
         };
-        drop(found);
+        let job = match job(&reference, &holder, source) {
+            Ok(job) => job,
+            Err(failure) => return Ok(Some(said(source.kind(), failure))),
+        };
+        drop(holder);
         let (program, left) = (Arc::clone(&self.program), by.saturating_duration_since(Instant::now()));
         let run = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             child::run(&program, job, left)
         });
         match run.await {
-            Ok(Ok(result)) => Ok(text(&reference, result)),
+            Ok(Ok(result)) => Ok(text(&reference, result).map(|failure| said(source.kind(), failure))),
             Ok(Err(unfinished)) => Ok(Some(report(&reference, namespace, &unfinished))),
             Err(error) => {
                 Ok(Some(report(&reference, namespace, &Unfinished::NotStarted(std::io::Error::other(error)))))
@@ -101,7 +104,7 @@ impl Schemas {
     pub(crate) fn failure_of_given(
         &self,
         namespace: &str,
-        given: impl Fn(&str, &ObjectName) -> Option<Observed>,
+        find: impl Fn(&str, &ObjectName) -> Option<Observed>,
         source: &Observed,
     ) -> Option<Result<(), String>> {
         let reference = match source.schema() {
@@ -109,26 +112,28 @@ impl Schemas {
             Some(Err(invalid)) => return Some(Err(invalid)),
             Some(Ok(reference)) => reference,
         };
-        let at = reference.namespace.as_deref().unwrap_or(namespace);
-        let found = given(at, &ObjectName::new(SourceKind::ConfigMap, reference.config_map.as_str()))?;
+        let found = find(reference.namespace(namespace), &reference.object)?;
+        let Some(holder) = given(&reference, namespace, Some(found)) else {
+            return Some(Err(reference.not_given(namespace)));
+        };
         if let Err(too_large) = is_checkable(source) {
             return Some(Err(too_large.message(&reference)));
         }
-        let failure = match job(&reference, namespace, Some(&found), source) {
+        let failure = match job(&reference, &holder, source) {
             Ok(job) => match child::run(&self.program, job, Duration::MAX) {
                 Ok(result) => text(&reference, result),
-                Err(unfinished) => Some(unfinished.message(&reference)),
+                Err(unfinished) => return Some(Err(unfinished.message(&reference))),
             },
             Err(failure) => Some(failure),
         };
-        Some(failure.map_or(Ok(()), Err))
+        Some(failure.map_or(Ok(()), |failure| Err(said(source.kind(), failure))))
     }
 }
 
 /// Whether the content is small enough to be checked.
 fn is_checkable(source: &Observed) -> Result<(), Unfinished> {
     match content_size(source.kind(), source.json()) {
-        Ok(size) if size > MAX_CONTENT => Err(Unfinished::TooLarge(size)),
+        Ok(size) if size > MAX_CONTENT => Err(Unfinished::TooLarge),
         _ => Ok(()),
     }
 }
@@ -139,58 +144,48 @@ fn report(reference: &SchemaReference, namespace: &str, unfinished: &Unfinished)
     unfinished.message(reference)
 }
 
-/// What to check; otherwise why that cannot be known. `found`: the ConfigMap of the schema.
-fn job(
-    reference: &SchemaReference,
-    namespace: &str,
-    found: Option<&Observed>,
-    source: &Observed,
-) -> Result<Job, String> {
-    let at = reference.namespace.as_deref().unwrap_or(namespace);
-    let is_given = |found: &&Observed| {
+/// The object that holds a schema, if it exists and its author consents to that use. The result is the same in both cases:
+/// whether another object exists is not revealed.
+fn given(reference: &SchemaReference, namespace: &str, found: Option<Observed>) -> Option<Observed> {
+    found.filter(|found| {
         let listed = found.annotation(annotations::SCHEMA_FOR);
-        SchemaReference::may_be_used(at, listed.as_deref(), namespace)
-    };
-    // Whether another namespace has a ConfigMap is not revealed.
-    let Some(found) = found.filter(is_given) else {
-        return Err(if at == namespace {
-            format!(
-                "annotation {}: ConfigMap {:?} does not exist in namespace {at:?}",
-                annotations::SCHEMA,
-                reference.config_map
-            )
-        } else {
-            format!(
-                "annotation {}: namespace {at:?} has no ConfigMap {:?} whose annotation {} contains {namespace:?}",
-                annotations::SCHEMA,
-                reference.config_map,
-                annotations::SCHEMA_FOR
-            )
-        });
-    };
-    let schema = found.entry_texts().remove(&reference.key).flatten().ok_or_else(|| {
-        format!(
-            "annotation {}: ConfigMap {:?} has no key {:?} with text",
-            annotations::SCHEMA,
-            reference.config_map,
-            reference.key
-        )
-    })?;
-    let entries = reference.entries(source.entry_texts()).map_err(|error| content(reference, &error))?;
-    Ok(Job { schema, entries, confidential: source.kind() == SourceKind::Secret })
+        SchemaReference::may_be_used(reference.namespace(namespace), listed.as_deref(), namespace)
+    })
 }
 
-/// The result in words.
-fn text(reference: &SchemaReference, result: Result<(), Failure>) -> Option<String> {
+/// What follows from the contents of a source and of its schema.
+struct Found(String);
+
+/// What is said of it. Of a Secret, it is said only that its content does not pass: anything more is a part of the content for a
+/// person who may change the schema.
+fn said(kind: SourceKind, Found(failure): Found) -> String {
+    match kind {
+        SourceKind::ConfigMap => failure,
+        SourceKind::Secret => format!("it fails its schema (annotation {})", annotations::SCHEMA),
+    }
+}
+
+/// What to check; otherwise why that cannot be known. `holder`: the object that holds the schema.
+fn job(reference: &SchemaReference, holder: &Observed, source: &Observed) -> Result<Job, Found> {
+    let schema = holder.entry_texts().remove(&reference.key).flatten().ok_or_else(|| {
+        let (SchemaReference { object, key, .. }, annotation) = (reference, annotations::SCHEMA);
+        Found(format!("annotation {annotation}: {object} has no key {key:?} with text"))
+    })?;
+    let entries = reference.entries(source.entry_texts()).map_err(|error| content(reference, &error))?;
+    Ok(Job { schema, entries })
+}
+
+/// The result in words; `None` if the content matches.
+fn text(reference: &SchemaReference, result: Result<(), Failure>) -> Option<Found> {
     match result {
         Ok(()) => None,
         Err(Failure::Schema(error)) => {
-            Some(format!("annotation {}: {reference} is no schema: {error}", annotations::SCHEMA))
+            Some(Found(format!("annotation {}: {reference} is no schema: {error}", annotations::SCHEMA)))
         }
         Err(Failure::Content(error)) => Some(content(reference, &error)),
     }
 }
 
-fn content(reference: &SchemaReference, error: &str) -> String {
-    format!("it fails the schema {reference} (annotation {}): {error}", annotations::SCHEMA)
+fn content(reference: &SchemaReference, error: &str) -> Found {
+    Found(format!("it fails the schema {reference} (annotation {}): {error}", annotations::SCHEMA))
 }

@@ -9,7 +9,7 @@ use crate::{annotations, resolve::SchemaReference, snapshot::MAX_CONTENT};
 #[derive(Debug)]
 pub(super) enum Unfinished {
     /// The content is larger than the API server stores.
-    TooLarge(usize),
+    TooLarge,
     /// Other checks took all turns until the deadline of the review.
     NoTurn,
     /// The process could not be started.
@@ -36,10 +36,7 @@ impl Unfinished {
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLarge(bytes) => write!(
-                f,
-                "was not run: the content has {bytes} bytes, and content over {MAX_CONTENT} bytes is not checked"
-            ),
+            Self::TooLarge => write!(f, "was not run: content over {MAX_CONTENT} bytes is not checked"),
             Self::NoTurn => {
                 f.write_str("was not run: other checks took all the time of this request: try again")
             }

@@ -60,8 +60,17 @@ impl From<Arc<ServerConfig>> for Transport {
 pub struct Arrival {
     /// The source address of the connection.
     pub address: IpAddr,
+    /// Whether the client proved in the handshake that it has a certificate of `--client-ca`.
+    pub is_verified: bool,
     /// When the first byte of the request's head arrived.
     pub start: tokio::time::Instant,
+}
+
+/// What the handshake of a connection found out.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peer {
+    is_http2: bool,
+    is_verified: bool,
 }
 
 /// Everything that each connection needs.
@@ -106,7 +115,7 @@ pub(super) async fn handle(server: Arc<ConnectionContext>, this: Arc<Connection>
         return tracing::debug!(%error, "connection failed");
     }
     let Transport::Tls(tls) = &server.transport else {
-        return serve_requests(&server, &this, stream, false, &mut stop).await;
+        return serve_requests(&server, &this, stream, Peer::default(), &mut stop).await;
     };
     let stream = tokio::select! {
         shaken = tokio::time::timeout(server.limits.handshake, tls.accept(stream)) => match shaken {
@@ -122,7 +131,9 @@ pub(super) async fn handle(server: Arc<ConnectionContext>, this: Arc<Connection>
     };
     // The protocol was agreed on in the handshake: detecting it from the first bytes would have no time limit.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    serve_requests(&server, &this, stream, is_http2, &mut stop).await;
+    // A client is asked for a certificate only with `--client-ca`, and the handshake fails unless it is valid.
+    let is_verified = stream.get_ref().1.peer_certificates().is_some_and(|chain| !chain.is_empty());
+    serve_requests(&server, &this, stream, Peer { is_http2, is_verified }, &mut stop).await;
 }
 
 /// Reports a client without a valid certificate, but not each: anyone can connect repeatedly.
@@ -144,14 +155,14 @@ async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     server: &Arc<ConnectionContext>,
     this: &Arc<Connection>,
     stream: S,
-    is_http2: bool,
+    Peer { is_http2, is_verified }: Peer,
     stop: &mut watch::Receiver<bool>,
 ) {
     let http = if is_http2 { server.http.clone().http2_only() } else { server.http.clone().http1_only() };
     let (serving, connection) = (server.clone(), this.clone());
     let service = service_fn(move |request| {
         // The request is in progress from now on, not from when its task first runs.
-        let answered = answer_request(serving.clone(), &connection, request);
+        let answered = answer_request(serving.clone(), &connection, is_verified, request);
         async move { Ok::<_, Infallible>(answered.await) }
     });
     let stream = Watched::new(stream, this.clone(), is_http2);
@@ -199,6 +210,7 @@ fn ended(end: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
 fn answer_request(
     server: Arc<ConnectionContext>,
     connection: &Arc<Connection>,
+    is_verified: bool,
     mut request: Request<Incoming>,
 ) -> impl Future<Output = Response> + use<> {
     let address = connection.address();
@@ -217,7 +229,7 @@ fn answer_request(
             return (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
         };
         let start = in_progress.start;
-        request.extensions_mut().insert(Arrival { address, start });
+        request.extensions_mut().insert(Arrival { address, is_verified, start });
         let answer = server.router.clone().oneshot(request.map(Body::new));
         let answer = match tokio::time::timeout_at(start + server.limits.request, answer).await {
             // The router's error type is `Infallible`.

@@ -118,6 +118,7 @@ async fn only_conflicts_of_rolls_read_the_workload() {
         condition: Precondition::Version(version.to_owned()),
         last_roll: None,
         turns: None,
+        checks: Vec::new(),
     };
     assert_eq!(run(&server([web.clone()]), poke("1")).await, "Poked");
     assert_eq!(run(&server([web.clone()]), poke("0")).await, "Changed");

@@ -43,6 +43,6 @@ impl Reviewer {
     pub(crate) fn decider(&self, dry_run: bool) -> Decider<'_, KubeApi> {
         let Self { api, limits, metrics, shared, schemas, .. } = self;
         let share = self.budget.share(Client::default(), self.by);
-        Decider { api, limits: *limits, dry_run, share, metrics, shared, schemas }
+        Decider { api, limits: *limits, dry_run, share, metrics, shared, schemas: Some(schemas) }
     }
 }

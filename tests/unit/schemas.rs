@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use axum::body::Body as ReviewBody;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use confrev::{
     admission::{Context, ReviewLimits, router},
     annotations,
@@ -10,22 +11,33 @@ use confrev::{
     controller::Shared,
     kinds::Kinds,
     schema::Schemas,
+    server::Arrival,
     telemetry::{Metrics, Readiness},
 };
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tower::ServiceExt as _;
 
 use super::controller::Desk;
 
-/// ConfigMaps by namespace and name: what the API server has.
-type Stored = BTreeMap<(&'static str, &'static str), Value>;
+/// Objects by `NAMESPACE/RESOURCE/NAME`: what the API server has.
+type Stored = BTreeMap<String, Value>;
 
 /// A ConfigMap with schemas.
 fn schemas(schema: &Value, annotations: &Value) -> Value {
     let metadata = json!({"name": "schemas", "annotations": annotations});
     json!({"metadata": metadata, "data": {"app": schema.to_string(), "text": "{", "list": "[]"}})
+}
+
+/// The same as a Secret.
+fn secret(object: &Value) -> Value {
+    let mut object = object.clone();
+    for value in object["data"].as_object_mut().unwrap().values_mut() {
+        *value = json!(BASE64_STANDARD.encode(value.as_str().unwrap()));
+    }
+    object
 }
 
 /// The schema that most tests use.
@@ -35,11 +47,17 @@ fn port() -> Value {
 }
 
 fn stored(schema: &Value) -> Stored {
-    Stored::from([
-        (("shop", "schemas"), schemas(schema, &json!({}))),
-        (("platform", "schemas"), schemas(schema, &json!({annotations::SCHEMA_FOR: "other, sh*"}))),
-        (("private", "schemas"), schemas(schema, &json!({annotations::SCHEMA_FOR: "other"}))),
-    ])
+    let given = |to: &str| schemas(schema, &json!({annotations::SCHEMA_FOR: to}));
+    let all = [
+        ("shop/configmaps/schemas", given("own")),
+        ("shop/configmaps/unshared", schemas(schema, &json!({}))),
+        ("shop/configmaps/foreign", given("other")),
+        ("shop/secrets/schemas", secret(&given("own"))),
+        ("shop/secrets/unshared", secret(&schemas(schema, &json!({})))),
+        ("platform/configmaps/schemas", given("other, sh*")),
+        ("private/configmaps/schemas", given("own, other")),
+    ];
+    all.map(|(path, object)| (path.to_owned(), object)).into()
 }
 
 /// A source in namespace `shop`.
@@ -51,14 +69,14 @@ fn source(schema: &str, keys: Option<&str>, data: &Value) -> Value {
     json!({"metadata": {"name": "demo", "namespace": "shop", "annotations": annotations}, "data": data})
 }
 
-/// Why the webhook refuses a write of a source; `None` if it does not.
-async fn refusal(stored: &Stored, kind: &str, new: &Value, old: Option<&Value>) -> Option<String> {
+/// The answer of the webhook to a review. `is_verified`: its client has a certificate.
+async fn answer(stored: &Stored, path: &str, is_verified: bool, request: &Value) -> Value {
     let stored = Arc::new(stored.clone());
     let service = tower::service_fn(move |request: Request<Body>| {
         let stored = Arc::clone(&stored);
         async move {
             let path = request.uri().path().split("/namespaces/").nth(1).unwrap_or_default().to_owned();
-            let found = path.split_once("/configmaps/").and_then(|key| stored.get(&key).cloned());
+            let found = stored.get(&path).cloned();
             let is_found = found.is_some();
             let object = found.unwrap_or_else(|| json!({"kind": "Status", "reason": "NotFound"}));
             let mut response = Response::new(Body::from(object.to_string().into_bytes()));
@@ -77,21 +95,33 @@ async fn refusal(stored: &Stored, kind: &str, new: &Value, old: Option<&Value>) 
         schemas: Schemas::of(env!("CARGO_BIN_EXE_confrev").into()),
         users: None,
     };
-    let request = json!({
-        "uid": "u", "name": "demo", "namespace": "shop", "object": new, "oldObject": old,
-        "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
-        "resource": {"group": "", "version": "v1", "resource": kind},
-    });
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-    let request = Request::post(format!("/mutate/{kind}"))
+    let address = std::net::Ipv4Addr::LOCALHOST.into();
+    let request = Request::post(path)
         .header("content-type", "application/json")
+        .extension(Arrival { address, is_verified, start: Instant::now() })
         .body(ReviewBody::from(review.to_string()))
         .unwrap();
     let response = router(context).oneshot(request).await.unwrap();
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    let answer: Value = serde_json::from_slice(&body).unwrap();
-    let response = &answer["response"];
-    assert!(response.get("warnings").is_none_or(|warnings| warnings == &json!([])), "{answer}");
+    serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
+}
+
+/// The request of a write of a source in namespace `shop`.
+fn write_of(kind: &str, name: &str, new: &Value, old: Option<&Value>) -> Value {
+    json!({
+        "uid": "u", "name": name, "namespace": "shop", "object": new, "oldObject": old,
+        "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
+        "resource": {"group": "", "version": "v1", "resource": kind},
+    })
+}
+
+/// Why the webhook refuses a write of a source; `None` if it does not.
+async fn refusal(stored: &Stored, kind: &str, new: &Value, old: Option<&Value>) -> Option<String> {
+    let name = new["metadata"]["name"].as_str().unwrap_or_default();
+    let request = write_of(kind, name, new, old);
+    let response = answer(stored, &format!("/mutate/{kind}"), false, &request).await;
+    assert!(response.get("warnings").is_none_or(|warnings| warnings == &json!([])), "{response}");
     (response["allowed"] == false).then(|| response["status"]["message"].as_str().unwrap().to_owned())
 }
 
@@ -110,14 +140,11 @@ async fn refusal_names_key_path_and_rule() {
         );
     }
     for (key, text, expected) in [
-        (
-            "a.json",
-            r#"{"port": "hunter2"}"#,
-            "key \"a.json\": /port must be of type integer (rule #/properties/port/type",
-        ),
-        ("a.yaml", "port: 65536", "key \"a.yaml\": /port must be at most 65535 (rule #/properties/port"),
-        ("a.toml", "ports = 1", "key \"a.toml\": the whole content lacks \"port\" (rule #"),
-        ("a.properties", "port=hunter2", "key \"a.properties\": /port must be of type integer"),
+        ("a.json", r#"{"port": "hunter2"}"#, "key \"a.json\": /port fails the rule \"type\""),
+        ("a.yaml", "port: 65536", "key \"a.yaml\": /port fails the rule \"maximum\""),
+        ("a.toml", "port = 1\nports = 1", "key \"a.toml\": /ports fails the rule \"additionalProperties\""),
+        ("a.yml", "{}", "key \"a.yml\": the whole content fails the rule \"required\""),
+        ("a.properties", "port=hunter2", "key \"a.properties\": /port fails the rule \"type\""),
         ("a.json", "{hunter2", "key \"a.json\": not valid JSON (line 1, column 2)"),
         ("a.txt", "port: 1", "no key ends in .json"),
     ] {
@@ -125,7 +152,7 @@ async fn refusal_names_key_path_and_rule() {
         let refused = refusal(&stored, "configmaps", &source, None).await.unwrap_or_default();
         let start = "ConfigMap \"demo\": it fails the schema schemas/app (annotation confrev.dev/schema): ";
         let found = refused.strip_prefix(start).unwrap_or_else(|| panic!("{refused}"));
-        assert!(found.starts_with(expected.split(" (rule").next().unwrap()), "{found}");
+        assert!(found.starts_with(expected), "{found}");
         assert!(!refused.contains("hunter2"), "{refused}");
     }
 }
@@ -138,8 +165,15 @@ async fn unsound_schema_is_refused_where_it_is_named() {
         ("schemas", "annotation confrev.dev/schema: \"schemas\" names no schema"),
         (
             "none/app",
-            "annotation confrev.dev/schema: ConfigMap \"none\" does not exist in namespace \"shop\"",
+            "annotation confrev.dev/schema: namespace \"shop\" has no ConfigMap \"none\" whose annotation \
+             confrev.dev/schema-for contains \"own\"",
         ),
+        (
+            "unshared/app",
+            "annotation confrev.dev/schema: namespace \"shop\" has no ConfigMap \"unshared\" whose annotation \
+             confrev.dev/schema-for contains \"own\"",
+        ),
+        ("foreign/app", "namespace \"shop\" has no ConfigMap \"foreign\" whose annotation"),
         ("schemas/none", "annotation confrev.dev/schema: ConfigMap \"schemas\" has no key \"none\""),
         (
             "schemas/text",
@@ -163,13 +197,10 @@ async fn unsound_schema_is_refused_where_it_is_named() {
         None
     );
     for (schema, expected) in [
-        (json!({"type": "nonsense"}), "it is no valid JSON Schema"),
-        (json!({"pattern": "("}), "pattern"),
-        (
-            json!({"$ref": "https://127.0.0.1:1/x"}),
-            "it refers to https://127.0.0.1:1/x, and nothing is fetched",
-        ),
-        (json!({"$ref": "file:///etc/passwd"}), "it refers to file:///etc/passwd, and nothing is fetched"),
+        (json!({"type": "nonsense"}), "it is no valid JSON Schema: a keyword \"type\" in it is invalid"),
+        (json!({"pattern": "("}), "a keyword \"pattern\" in it is invalid"),
+        (json!({"$ref": "https://127.0.0.1:1/x"}), "it refers to another schema"),
+        (json!({"$ref": "file:///etc/passwd"}), "it refers to another schema"),
         (json!({"$schema": "https://127.0.0.1:1/x"}), "nothing is fetched"),
     ] {
         let stored = self::stored(&schema);
@@ -195,7 +226,7 @@ async fn check_that_takes_too_long_is_cut_off() {
     let data = json!({"a.json": json!("a".repeat(1000) + "!").to_string()});
     let refused =
         refusal(&stored(&slow), "configmaps", &source("schemas/app", None, &data), None).await.unwrap();
-    assert!(refused.contains("must match the pattern"), "{refused}");
+    assert!(refused.contains("fails the rule \"pattern\""), "{refused}");
     // Aliases that double at each step.
     let bomb: Vec<_> = (0..40).map(|i| format!("a{}: &a{} [*a{i}, *a{i}]", i + 1, i + 1)).collect();
     let data = json!({"a.yaml": format!("a0: &a0 x\n{}\n", bomb.join("\n"))});
@@ -204,15 +235,190 @@ async fn check_that_takes_too_long_is_cut_off() {
     assert!(refused.is_some());
 }
 
+/// Whatever the failure: of the content, of its form, or of the schema.
 #[tokio::test]
-async fn refusal_of_secret_contains_only_names_of_schema() {
-    use base64::{Engine as _, prelude::BASE64_STANDARD};
+async fn refusal_of_secret_says_only_that_it_fails() {
     let stored = stored(&port());
-    let text = r#"{"hunter2": {"hunter2": "hunter2"}, "port": "hunter2"}"#;
-    for (key, text) in [("a.json", text), ("a.yaml", "hunter2: [hunter2"), ("a.toml", "hunter2 hunter2")] {
-        let data = json!({key: BASE64_STANDARD.encode(text)});
-        let refused = refusal(&stored, "secrets", &source("schemas/app", None, &data), None).await.unwrap();
-        assert!(refused.contains(&format!("key {key:?}")) && !refused.contains("hunter2"), "{refused}");
+    let good = json!({"a.json": r#"{"port": 1}"#});
+    let of = |schema: &str, data: &Value| secret(&source(schema, None, data));
+    assert_eq!(refusal(&stored, "secrets", &of("schemas/app", &good), None).await, None);
+    for (schema, data) in [
+        ("schemas/app", json!({"a.json": r#"{"hunter2": {"hunter2": "hunter2"}, "port": "hunter2"}"#})),
+        ("schemas/app", json!({"a.yaml": "hunter2: [hunter2"})),
+        ("schemas/app", json!({"hunter2.toml": "hunter2 hunter2"})),
+        ("schemas/app", json!({"hunter2": "{}"})),
+        ("schemas/text", good.clone()),
+        ("schemas/list", good.clone()),
+        ("schemas/hunter2", good.clone()),
+    ] {
+        let refused = refusal(&stored, "secrets", &of(schema, &data), None).await;
+        let expected = "Secret \"demo\": it fails its schema (annotation confrev.dev/schema)";
+        assert_eq!(refused.as_deref(), Some(expected), "{schema} {data}");
+    }
+}
+
+/// A person who may edit ConfigMaps, or objects of another namespace, does not choose what is tested of a Secret.
+#[tokio::test]
+async fn schema_of_secret_is_secret_of_its_namespace() {
+    let all = stored(&port());
+    let data = json!({"a.json": r#"{"port": 1}"#});
+    let of = |schema: &str| secret(&source(schema, None, &data));
+    let mut without = all.clone();
+    without.remove("shop/secrets/schemas");
+    let missing = "namespace \"shop\" has no Secret \"schemas\" whose annotation confrev.dev/schema-for contains \"own\"";
+    assert!(refusal(&without, "secrets", &of("schemas/app"), None).await.unwrap().contains(missing));
+    let unshared = refusal(&all, "secrets", &of("unshared/app"), None).await.unwrap();
+    assert_eq!(
+        unshared.replace("unshared", "schemas"),
+        format!("Secret \"demo\": annotation confrev.dev/schema: {missing}")
+    );
+    for schema in ["shop/schemas/app", "platform/schemas/app"] {
+        let refused = refusal(&all, "secrets", &of(schema), None).await.unwrap();
+        assert!(refused.contains("names no schema: write SECRET/KEY"), "{refused}");
+    }
+    // The schema of a ConfigMap is not read from a Secret.
+    let mut without = all;
+    without.remove("shop/configmaps/schemas");
+    assert!(refusal(&without, "configmaps", &source("schemas/app", None, &data), None).await.is_some());
+}
+
+/// An answer names the key, the path and the keyword of the rule.
+#[tokio::test]
+async fn refusal_contains_no_value_of_schema() {
+    let failing = [
+        (json!({"properties": {"a": {"const": "hunter2"}}}), "const"),
+        (json!({"properties": {"a": {"enum": ["hunter2", 271_828]}}}), "enum"),
+        (json!({"properties": {"a": {"pattern": "hunter2"}}}), "pattern"),
+        (json!({"properties": {"a": {"format": "ipv4"}}}), "format"),
+        (json!({"properties": {"a": {"type": ["integer", "null"]}}}), "type"),
+        (json!({"properties": {"a": {"minLength": 271_828}}}), "minLength"),
+        (json!({"properties": {"n": {"minimum": 271_828}}}), "minimum"),
+        (json!({"properties": {"n": {"multipleOf": 271_828}}}), "multipleOf"),
+        (json!({"required": ["hunter2"]}), "required"),
+        (json!({"dependentRequired": {"a": ["hunter2"]}}), "dependentRequired"),
+        (json!({"minProperties": 271_828}), "minProperties"),
+        (json!({"patternProperties": {"^(a|hunter2)$": {"not": {}}}}), "not"),
+        (json!({"propertyNames": {"enum": ["hunter2"]}}), "propertyNames"),
+        (
+            json!({"$ref": "#/$defs/hunter2", "$defs": {"hunter2": {"properties": {"a": {"maxLength": 0}}}}}),
+            "maxLength",
+        ),
+        (json!({"anyOf": [{"required": ["hunter2"]}, {"const": "hunter2"}]}), "anyOf"),
+    ];
+    let broken = [
+        json!({"type": "hunter2"}),
+        json!({"properties": {"hunter2": {"minimum": "271828"}}}),
+        json!({"$ref": "https://hunter2.example/271828"}),
+        json!({"$ref": "#/$defs/hunter2"}),
+        json!({"$ref": "#hunter2"}),
+        json!({"$schema": "https://hunter2.example/271828"}),
+        json!({"$id": "http://[hunter2"}),
+        json!({"$defs": {"a": {"$id": "x:hunter2"}, "b": {"$id": "x:hunter2"}}}),
+        json!({"$defs": {"a": {"$anchor": "hunter2"}, "b": {"$anchor": "hunter2"}}}),
+        json!({"pattern": "(hunter2"}),
+        json!({"patternProperties": {"(hunter2": {}}}),
+    ];
+    let data = json!({"a.json": r#"{"a": "x", "n": 1}"#});
+    let source = source("schemas/app", None, &data);
+    for (schema, rule) in failing {
+        let refused = refusal(&stored(&schema), "configmaps", &source, None).await.unwrap_or_default();
+        assert!(refused.contains(&format!("fails the rule {rule:?}")), "{schema}: {refused}");
+        for value in ["hunter2", "271828", "271_828", "ipv4", "integer", "null", "^"] {
+            assert!(!refused.contains(value), "{schema}: {refused}");
+        }
+    }
+    for schema in broken {
+        let refused = refusal(&stored(&schema), "configmaps", &source, None).await.unwrap_or_default();
+        assert!(refused.contains("schemas/app is no schema: "), "{schema}: {refused}");
+        assert!(!refused.contains("hunter2") && !refused.contains("271828"), "{schema}: {refused}");
+    }
+}
+
+/// Names of the content in a path may hold line breaks and terminal escapes.
+#[tokio::test]
+async fn path_in_refusal_is_escaped() {
+    let stored = stored(&json!({"additionalProperties": false}));
+    let data = json!({"a.json": json!({"a\n\u{1b}[2J\u{202e}": 1}).to_string()});
+    let refused = refusal(&stored, "configmaps", &source("schemas/app", None, &data), None).await.unwrap();
+    assert!(refused.contains("/a\\n\\u{1b}[2J\\u{202e} fails"), "{refused}");
+}
+
+/// The API server generates the name after admission.
+#[tokio::test]
+async fn source_with_generated_name_is_checked() {
+    let stored = stored(&port());
+    for kind in ["configmaps", "secrets"] {
+        let of = |text: &str| {
+            let mut object = source("schemas/app", None, &json!({"a.json": text}));
+            object["metadata"] = json!({"generateName": "demo-", "namespace": "shop", "annotations": object["metadata"]["annotations"]});
+            if kind == "secrets" { secret(&object) } else { object }
+        };
+        assert_eq!(refusal(&stored, kind, &of(r#"{"port": 1}"#), None).await, None);
+        let refused = refusal(&stored, kind, &of("{}"), None).await.unwrap_or_default();
+        assert!(refused.contains("\"demo-*\": it fails"), "{refused}");
+        let mut odd = of(r#"{"port": 1}"#);
+        odd["metadata"]["annotations"][annotations::WAVES] = json!("all");
+        let refused = refusal(&stored, kind, &odd, None).await.unwrap_or_default();
+        assert!(refused.contains(annotations::WAVES), "{refused}");
+    }
+}
+
+/// The request of a write of a Deployment that uses the source `demo`.
+fn deployment(kind: &str, operation: &str) -> Value {
+    let reference = if kind == "secrets" { "secretRef" } else { "configMapRef" };
+    let object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "uid-web",
+            "labels": {annotations::ENABLED: "true"}, "annotations": {annotations::SECRETS: "true"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "app", "envFrom": [{reference: {"name": "demo"}}]}]}}},
+    });
+    let mut old = object.clone();
+    old["spec"]["template"]["spec"]["containers"][0]["image"] = json!("old");
+    json!({
+        "uid": "u", "name": "web", "namespace": "shop", "object": object, "dryRun": true,
+        "oldObject": if operation == "UPDATE" { old } else { Value::Null }, "operation": operation,
+        "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
+    })
+}
+
+/// Anyone who reaches the port can send a review. The answer must not depend on the schema, which another person may edit.
+#[tokio::test]
+async fn unverified_review_gets_no_verdict() {
+    for kind in ["configmaps", "secrets"] {
+        let mut demo = source("schemas/app", None, &json!({"a.json": r#"{"password": "hunter2"}"#}));
+        demo["metadata"]["uid"] = json!("uid-demo");
+        let demo = if kind == "secrets" { secret(&demo) } else { demo };
+        let with = |schema: &Value| {
+            let mut stored = stored(schema);
+            stored.insert(format!("shop/{kind}/demo"), demo.clone());
+            stored.insert("shop".to_owned(), json!({"metadata": {"name": "shop"}}));
+            stored
+        };
+        let passes = with(&json!({"properties": {"password": {"pattern": "^h"}}}));
+        let fails = with(&json!({"properties": {"password": {"pattern": "^i"}}}));
+        let mut broken = passes.clone();
+        broken.remove(&format!("shop/{kind}/schemas"));
+        for path in ["/mutate/workloads", "/validate/workloads"] {
+            for operation in ["CREATE", "UPDATE"] {
+                let mut request = deployment(kind, operation);
+                request["object"]["metadata"]["annotations"][annotations::MISSING] = json!("deny");
+                let known = answer(&passes, path, false, &request).await;
+                assert_eq!(known["allowed"], true, "{known}");
+                for stored in [&fails, &broken] {
+                    assert_eq!(
+                        answer(stored, path, false, &request).await,
+                        known,
+                        "{kind} {path} {operation}"
+                    );
+                }
+                let refused = answer(&fails, path, true, &request).await;
+                assert_eq!(refused["allowed"], false, "{kind} {path} {operation}: {refused}");
+                let message = refused["status"]["message"].as_str().unwrap();
+                assert!(message.contains("is refused: it fails"), "{message}");
+                assert_eq!(message.contains("fails the rule"), kind == "configmaps", "{message}");
+                assert_eq!(answer(&passes, path, true, &request).await, known);
+            }
+        }
     }
 }
 

@@ -569,7 +569,9 @@ impl<'r> Resolver<'r> {
                 self.mark_pinned(&source, object, used)?;
                 return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
             }
-            if self.awaits_its_turn(&source, &object.name, used, is_applied)? {
+            if self.awaits_its_turn(&source, &object.name, used, is_applied)?
+                || (!is_applied && self.is_left_to_controller(&source)?)
+            {
                 self.keep_until_its_turn(&source, Some(&object.name))?;
                 return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
             }

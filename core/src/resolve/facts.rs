@@ -27,6 +27,8 @@ pub struct Facts {
     /// Why the content of a source fails its schema; `None` if it does not.
     verdicts: BTreeMap<ObjectName, Option<String>>,
     spares: BTreeMap<ObjectName, Spares>,
+    /// Whether the client may not learn whether a content matches its schema.
+    withholds_verdicts: bool,
 }
 
 /// Further names for the snapshot of a source's content, for when objects of others have all its usual names.
@@ -114,6 +116,17 @@ impl Facts {
     /// Records why the content of a source fails its schema; `None` if it does not.
     pub fn set_verdict(&mut self, source: ObjectName, failure: Option<String>) {
         self.verdicts.insert(source, failure);
+    }
+
+    /// Withholds what is known about stored content: the client of the review may be anyone. The decision then is the same for
+    /// every content and every schema.
+    pub fn withhold_verdicts(&mut self) {
+        self.withholds_verdicts = true;
+    }
+
+    /// Whether the client may not learn whether a content matches its schema.
+    pub(super) fn withholds_verdicts(&self) -> bool {
+        self.withholds_verdicts
     }
 
     /// Whether the content of a source matches its schema, or why it does not; `None` if that is not known.
@@ -427,7 +440,7 @@ impl Observed {
 
     /// The schema that its content must match; `None` without one.
     pub fn schema(&self) -> Option<Result<SchemaReference, String>> {
-        SchemaReference::read(|key| self.annotation_text(key))
+        SchemaReference::read(self.kind, |key| self.annotation_text(key))
     }
 
     /// The text of each entry; `None` for an entry that is no text.

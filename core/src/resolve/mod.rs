@@ -51,7 +51,7 @@ pub use policy::{
 };
 pub use refusal::Refusal;
 pub use revisions::{Past, RevisionsOf};
-pub use schema::{SchemaReference, invalid_schema, invalid_schema_for};
+pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema_for, refused_by_schema};
 pub use set::{SetVersion, SetWait, invalid_set};
 pub use spread::{Member, Moved, Progress, Proof, RollOrder, Spread, Standing, Wait, Waiting, WorkloadView};
 pub use spread_policy::{ALL_WAVES, SpreadPolicy, Verdict, promotion};

@@ -4,19 +4,25 @@ use std::collections::BTreeMap;
 
 use crate::{
     annotations,
-    snapshot::{is_namespace_name, is_object_name},
+    snapshot::{ObjectName, SourceKind, is_namespace_name, is_object_name},
 };
 
 /// The extensions of keys to which a schema applies without `schema-keys`.
 const EXTENSIONS: [&str; 5] = [".json", ".yaml", ".yml", ".toml", ".properties"];
 
+/// In the annotation `schema-for`: the namespace of the object itself.
+const OWN: &str = "own";
+
 /// The schema of a source, as its annotations name it.
+///
+/// The schema of a Secret is a Secret of the same namespace: a person who may change a schema learns about the contents that
+/// it is applied to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaReference {
-    /// The namespace of the ConfigMap; `None`: that of the source.
-    pub namespace: Option<String>,
-    /// The ConfigMap that holds the schema.
-    pub config_map: String,
+    /// The namespace of the object that holds the schema; `None`: that of the source. Always `None` for a Secret.
+    namespace: Option<String>,
+    /// The object that holds the schema, of the same kind as the source.
+    pub object: ObjectName,
     /// Its key.
     pub key: String,
     /// The patterns of the keys to check; `None`: all with a known extension.
@@ -25,10 +31,13 @@ pub struct SchemaReference {
 
 impl SchemaReference {
     /// Reads the annotations of a source; `None` without a schema.
-    pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<Result<Self, String>> {
+    pub fn read<'a>(
+        kind: SourceKind,
+        annotation: impl Fn(&str) -> Option<&'a str>,
+    ) -> Option<Result<Self, String>> {
         let keys = annotation(annotations::SCHEMA_KEYS);
         match annotation(annotations::SCHEMA) {
-            Some(text) => Some(Self::parse(text, keys)),
+            Some(text) => Some(Self::parse(kind, text, keys)),
             None => keys.map(|_| {
                 Err(format!(
                     "annotation {}: has no effect without annotation {}",
@@ -39,21 +48,23 @@ impl SchemaReference {
         }
     }
 
-    fn parse(text: &str, keys: Option<&str>) -> Result<Self, String> {
+    fn parse(kind: SourceKind, text: &str, keys: Option<&str>) -> Result<Self, String> {
         let invalid = || {
-            format!(
-                "annotation {}: {text:?} names no schema: write CONFIGMAP/KEY or NAMESPACE/CONFIGMAP/KEY",
-                annotations::SCHEMA
-            )
+            let forms = match kind {
+                SourceKind::ConfigMap => "write CONFIGMAP/KEY or NAMESPACE/CONFIGMAP/KEY",
+                SourceKind::Secret => {
+                    "write SECRET/KEY: the schema of a Secret is in a Secret of its namespace"
+                }
+            };
+            format!("annotation {}: {text:?} names no schema: {forms}", annotations::SCHEMA)
         };
         let parts: Vec<_> = text.split('/').collect();
-        let (namespace, config_map, key) = match parts[..] {
-            [config_map, key] => (None, config_map, key),
-            [namespace, config_map, key] => (Some(namespace), config_map, key),
+        let (namespace, object, key) = match (kind, &parts[..]) {
+            (_, [object, key]) => (None, *object, *key),
+            (SourceKind::ConfigMap, [namespace, object, key]) => (Some(*namespace), *object, *key),
             _ => return Err(invalid()),
         };
-        let is_sound =
-            namespace.is_none_or(is_namespace_name) && is_object_name(config_map) && is_key(key, "");
+        let is_sound = namespace.is_none_or(is_namespace_name) && is_object_name(object) && is_key(key, "");
         if !is_sound {
             return Err(invalid());
         }
@@ -65,7 +76,7 @@ impl SchemaReference {
         })?;
         Ok(Self {
             namespace: namespace.map(str::to_owned),
-            config_map: config_map.to_owned(),
+            object: ObjectName::new(kind, object),
             key: key.to_owned(),
             keys,
         })
@@ -100,11 +111,31 @@ impl SchemaReference {
         Ok(entries)
     }
 
-    /// Whether a ConfigMap with this `schema-for` annotation may give a schema to a source of this namespace. `at`: the namespace
-    /// of the ConfigMap.
+    /// The namespace of the object that holds the schema. `own`: the namespace of the source.
+    pub fn namespace<'a>(&'a self, own: &'a str) -> &'a str {
+        self.namespace.as_deref().unwrap_or(own)
+    }
+
+    /// Whether an object with this `schema-for` annotation may give a schema to a source of this namespace. `at`: the namespace
+    /// of the object. Without the annotation, no source may use it: a refusal says something about the schema.
     pub fn may_be_used(at: &str, annotation: Option<&str>, namespace: &str) -> bool {
-        let listed = || annotation.and_then(|text| patterns(text).ok()).unwrap_or_default();
-        at == namespace || listed().iter().any(|pattern| matches(pattern, namespace))
+        let listed = annotation.and_then(|text| patterns(text).ok()).unwrap_or_default();
+        listed.iter().any(|pattern| match &**pattern {
+            OWN => at == namespace,
+            pattern => matches(pattern, namespace),
+        })
+    }
+
+    /// Why the schema cannot be read. It does not reveal whether the object exists.
+    pub fn not_given(&self, own: &str) -> String {
+        let at = self.namespace(own);
+        let entry = if at == own { OWN } else { own };
+        format!(
+            "annotation {}: namespace {at:?} has no {} whose annotation {} contains {entry:?}",
+            annotations::SCHEMA,
+            self.object,
+            annotations::SCHEMA_FOR
+        )
     }
 }
 
@@ -113,20 +144,30 @@ impl std::fmt::Display for SchemaReference {
         if let Some(namespace) = &self.namespace {
             write!(f, "{namespace}/")?;
         }
-        write!(f, "{}/{}", self.config_map, self.key)
+        write!(f, "{}/{}", self.object.name, self.key)
     }
 }
 
 /// What is wrong with the annotations that name a schema; `None` if nothing is.
-pub fn invalid_schema<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
-    SchemaReference::read(annotation)?.err()
+pub fn invalid_schema<'a>(kind: SourceKind, annotation: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    SchemaReference::read(kind, annotation)?.err()
+}
+
+/// Why a workload does not roll to the content of a source. `failure`: why the content fails its schema.
+pub fn refused_by_schema(source: &ObjectName, failure: &str) -> String {
+    format!("the content of {source} is refused: {failure}")
+}
+
+/// What a person can do about such a refusal.
+pub fn correct_schema(source: &ObjectName) -> String {
+    format!("correct {source}, or its annotation {}", annotations::SCHEMA)
 }
 
 /// What is wrong with a `schema-for` annotation; `None` if nothing is.
 pub fn invalid_schema_for(text: &str) -> Option<String> {
     let pattern = patterns(text).err()?;
     Some(format!(
-        "annotation {}: {pattern:?} is not a namespace: write namespaces, with * and ? as wildcards, separated by commas",
+        "annotation {}: {pattern:?} is not a namespace: write {OWN:?} or namespaces, with * and ? as wildcards, separated by commas",
         annotations::SCHEMA_FOR
     ))
 }

@@ -4,26 +4,37 @@
 use super::{
     MissingPolicy,
     decide::{Resolver, Stop},
+    schema::{correct_schema, refused_by_schema},
 };
-use crate::{annotations, snapshot::ObjectName};
+use crate::{
+    annotations,
+    snapshot::{ObjectName, SourceKind},
+};
 
 impl Resolver<'_> {
-    /// Why the present content of a source fails its schema; `None` if it has none or matches it.
+    /// Why the present content of a source fails its schema; `None` if it has none or matches it, or if the client of the review
+    /// may not learn that. The verdict is always a fact, so the decision knows nothing that the reader of the facts withholds.
     pub(super) fn schema_failure(&mut self, source: &ObjectName) -> Result<Option<String>, Stop> {
         let Some(present) = self.live(source)? else { return Ok(None) };
-        let failure = match present.schema() {
-            None => return Ok(None),
-            Some(Err(invalid)) => invalid,
-            Some(Ok(_)) => match self.facts.verdict(source) {
-                Some(Ok(())) => return Ok(None),
-                Some(Err(failure)) => failure.to_owned(),
-                None => {
-                    self.needs.insert(super::Need::Schema(source.clone()));
-                    return Err(Stop::Unknown);
-                }
-            },
-        };
-        Ok(Some(format!("the content of {source} is refused: {failure}")))
+        if present.schema().is_none() || self.facts.withholds_verdicts() {
+            return Ok(None);
+        }
+        match self.facts.verdict(source) {
+            Some(Ok(())) => Ok(None),
+            Some(Err(failure)) => Ok(Some(refused_by_schema(source, failure))),
+            None => {
+                self.needs.insert(super::Need::Schema(source.clone()));
+                Err(Stop::Unknown)
+            }
+        }
+    }
+
+    /// Whether the controller alone moves references that this request leaves in place, since it checks the content against its
+    /// schema before it does. It moves them by a new value of `roll`. References by the source's name resolve to the newest
+    /// content nevertheless.
+    pub(super) fn is_left_to_controller(&mut self, source: &ObjectName) -> Result<bool, Stop> {
+        let withholds = self.facts.withholds_verdicts() && !self.is_poke;
+        Ok(withholds && self.live(source)?.is_some_and(|present| present.schema().is_some()))
     }
 
     /// Refuses a roll to a content that lacks a key of the workload's snapshot `kept`, if the template requires the key. New pods
@@ -38,8 +49,13 @@ impl Resolver<'_> {
         let Some(key) = lacking else { return Ok(()) };
         let had = self.live(&ObjectName::new(source.kind, kept))?.is_some_and(|kept| kept.has_key(key));
         if had {
+            // Of a Secret, no message has the name of a key.
+            let lacks = match source.kind {
+                SourceKind::ConfigMap => format!("has no key {key:?}"),
+                SourceKind::Secret => "lacks a key that the template requires".to_owned(),
+            };
             return Err(Stop::Deny(format!(
-                "{source} has no key {key:?}: new pods would not start: add the key, or set annotation {} to \"allow\"",
+                "{source} {lacks}: new pods would not start: add the key, or set annotation {} to \"allow\"",
                 annotations::MISSING
             )));
         }
@@ -55,10 +71,7 @@ impl Resolver<'_> {
         failure: &str,
     ) -> Result<String, Stop> {
         let Some(kept) = kept.filter(|_| !self.is_poke) else {
-            return Err(Stop::Deny(format!(
-                "{failure}: correct {source}, or its annotation {}",
-                annotations::SCHEMA
-            )));
+            return Err(Stop::Deny(format!("{failure}: {}", correct_schema(source))));
         };
         self.now_seen.remove(source);
         self.keep_seen(source);

@@ -200,6 +200,8 @@ impl Resolver<'_> {
             )
         } else if present.reverts {
             format!("{source} moves workloads back if one fails (annotation {})", annotations::ON_FAILURE)
+        } else if self.is_left_to_controller(source)? {
+            format!("{source} has a schema (annotation {}), which the controller checks", annotations::SCHEMA)
         } else {
             format!("annotation {} has a new value", annotations::WINDOW)
         };

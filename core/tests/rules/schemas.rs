@@ -63,6 +63,31 @@ fn apply_keeps_snapshot_beside_failing_content() {
     assert_eq!(world.data(volume(&moved, 0)), &json!({"app.json": "2"}), "the change was pending");
 }
 
+/// The controller checks the content before it rolls a workload, so such a write moves nothing by itself. The decision is the same
+/// for every content.
+#[test]
+fn client_without_verdict_moves_no_reference_in_place() {
+    let mut world = World::default();
+    set(&mut world, &json!({"app.json": "1"}), None);
+    let stored = world.create(&deployment(&["demo"]));
+    world.withholds_verdicts = true;
+    let mut other = stored.clone();
+    other["spec"]["template"]["spec"]["containers"][0]["image"] = json!("other");
+    for failure in [None, Some("it fails")] {
+        set(&mut world, &json!({"app.json": "2"}), failure);
+        let kept = world.admit(&other, Some(&stored));
+        assert_eq!(volume(&kept.object, 0), volume(&stored, 0), "{failure:?}");
+        let [warning] = &kept.decision.warnings[..] else { panic!("{:?}", kept.decision.warnings) };
+        assert!(warning.contains("which the controller checks") && warning.contains("keeps"), "{warning}");
+        // The controller rolls it, and a deployment takes the newest content.
+        let rolled = poke(&mut world, &kept.object, 1);
+        assert_eq!(world.data(volume(&rolled, 0)), &json!({"app.json": "2"}), "{failure:?}");
+        let applied = world.update(&deployment(&["demo"]), &stored);
+        assert_eq!(volume(&applied, 0), volume(&rolled, 0), "{failure:?}");
+        assert_eq!(volume(&world.create(&deployment(&["demo"])), 0), volume(&rolled, 0), "{failure:?}");
+    }
+}
+
 /// A schema that became stricter later.
 #[test]
 fn workload_keeps_failing_content_that_it_runs() {
@@ -126,17 +151,21 @@ fn roll_that_loses_required_key_is_refused() {
 
 #[test]
 fn invalid_schema_annotations_are_named() {
-    let check = |schema: Option<&str>, keys: Option<&str>| {
-        invalid_schema(|key| match key {
+    let check_of = |kind: SourceKind, schema: Option<&str>, keys: Option<&str>| {
+        invalid_schema(kind, |key| match key {
             annotations::SCHEMA => schema,
             annotations::SCHEMA_KEYS => keys,
             _ => None,
         })
     };
+    let check = |schema: Option<&str>, keys: Option<&str>| check_of(SourceKind::ConfigMap, schema, keys);
     for schema in ["a/b", "ns/a/b.json", "ns/a.b/c_d"] {
         assert_eq!(check(Some(schema), None), None, "{schema}");
         assert_eq!(check(Some(schema), Some("*.json, app.*,x?")), None);
     }
+    assert_eq!(check_of(SourceKind::Secret, Some("a/b"), None), None);
+    let other = check_of(SourceKind::Secret, Some("ns/a/b"), None).unwrap();
+    assert!(other.contains("write SECRET/KEY"), "{other}");
     for schema in ["", "a", "a/", "/a", "a/b/c/d", "A/b", "ns/A/b", "a/b c", "n.s/a/b", "../a", "a/*"] {
         let invalid = check(Some(schema), None).unwrap();
         assert!(
@@ -150,7 +179,7 @@ fn invalid_schema_annotations_are_named() {
     }
     assert!(check(None, Some("*")).unwrap().contains("without annotation confrev.dev/schema"));
     assert_eq!(check(None, None), None);
-    assert_eq!(invalid_schema_for("shop, team-*"), None);
+    assert_eq!(invalid_schema_for("own, shop, team-*"), None);
     assert!(invalid_schema_for("shop,,x").unwrap().contains(annotations::SCHEMA_FOR));
 }
 
@@ -178,8 +207,25 @@ fn schema_applies_to_named_keys() {
     assert_eq!(entries(&some).unwrap(), ["app.json", "app.yaml"]);
     some["metadata"]["annotations"][annotations::SCHEMA_KEYS] = json!("other");
     assert!(entries(&some).unwrap_err().contains("no key matches \"other\""));
-    assert!(!SchemaReference::may_be_used("platform", None, "shop"));
-    assert!(SchemaReference::may_be_used("shop", None, "shop"));
-    assert!(SchemaReference::may_be_used("platform", Some("team-*, sh?p"), "shop"));
-    assert!(!SchemaReference::may_be_used("platform", Some("shop-*"), "shop"));
+}
+
+/// The author of an object with a schema says who may use it, its own namespace included.
+#[test]
+fn object_of_schema_allows_its_use() {
+    for (at, allowed, expected) in [
+        ("platform", None, false),
+        ("shop", None, false),
+        ("shop", Some("own"), true),
+        ("shop", Some("other, own"), true),
+        ("shop", Some("other"), false),
+        ("shop", Some("shop"), true),
+        ("shop", Some("*"), true),
+        ("platform", Some("own"), false),
+        ("platform", Some("team-*, sh?p"), true),
+        ("platform", Some("shop-*"), false),
+        ("platform", Some("*"), true),
+        ("platform", Some("shop,,"), false),
+    ] {
+        assert_eq!(SchemaReference::may_be_used(at, allowed, "shop"), expected, "{at} {allowed:?}");
+    }
 }

@@ -37,7 +37,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Read(observed.map(Box::new)))
         }
-        Action::Poke { workload, condition, last_roll, turns } => {
+        Action::Poke { workload, condition, last_roll, turns, .. } => {
             let roll = auto_roll_value(roll_time(now, last_roll), turns.as_deref());
             match api.poke(&workload, &condition, &roll).await {
                 // A watch may report the change late, or never.

@@ -3,3 +3,4 @@
 mod analysis;
 pub(crate) mod execute;
 mod finish;
+pub(crate) mod schema_check;

@@ -104,13 +104,16 @@ pub(crate) struct Gates {
     pub window: Option<Box<str>>,
     /// The annotation `set`.
     pub set: Option<Box<str>>,
+    /// Whether it has the annotation `schema`, or `schema-keys`.
+    pub has_schema: bool,
 }
 
 impl Gates {
     fn of(observed: &Observed) -> Option<Box<Self>> {
         let text = |key: &str| observed.annotation(key).map(String::into_boxed_str);
-        let gates = Self { window: text(annotations::WINDOW), set: text(annotations::SET) };
-        (gates.window.is_some() || gates.set.is_some()).then(|| Box::new(gates))
+        let has_schema = observed.schema().is_some();
+        let gates = Self { window: text(annotations::WINDOW), set: text(annotations::SET), has_schema };
+        (gates.window.is_some() || gates.set.is_some() || has_schema).then(|| Box::new(gates))
     }
 }
 
@@ -130,6 +133,11 @@ impl SourceRecord {
             keep: keep.max(usize::from(spread.reverts)),
             spread: shared(spread),
         }
+    }
+
+    /// Whether the content must match a schema.
+    pub(crate) fn has_schema(&self) -> bool {
+        self.gates.as_ref().is_some_and(|gates| gates.has_schema)
     }
 
     /// Whether the source does not keep this snapshot, whatever its rank. A snapshot of the present content is always kept.

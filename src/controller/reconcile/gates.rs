@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn gated(name: &str, window: Option<&str>, set: Option<&str>) -> SourceRecord {
-        let gates = Gates { window: window.map(Into::into), set: set.map(Into::into) };
+        let gates = Gates { window: window.map(Into::into), set: set.map(Into::into), has_schema: false };
         SourceRecord { gates: Some(gates.into()), ..source_record(name, 2) }
     }
 

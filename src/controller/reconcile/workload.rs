@@ -17,13 +17,13 @@ use super::{
 use crate::{
     cluster::{Candidate, Precondition, WorkloadKey},
     controller::{
-        action::Action,
+        action::{Action, SchemaCheck},
         index::Index,
         name::Name,
         queue::{Queue, Task},
         reconcile::state::State,
     },
-    resolve::Record,
+    resolve::{Record, Use},
     snapshot::Digest,
 };
 
@@ -158,10 +158,10 @@ impl State {
         let version = || Precondition::Version(record.resource_version.clone());
         let condition = self.index.joining(key).cloned().unwrap_or_else(version);
         let turns = turns(&self.index, key, &record, &turn.unwrap_or_default());
-        let last_roll = record.last_roll;
+        let (checks, last_roll) = (schema_checks(&self.index, key, &record, turns.as_deref()), record.last_roll);
         let rolling = Rolling { since, before: record, turns: turns.clone() };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
-        Reconciled::Act(Action::Poke { workload: key.clone(), condition, last_roll, turns })
+        Reconciled::Act(Action::Poke { workload: key.clone(), condition, last_roll, turns, checks })
     }
 
     /// The sources to whose contents a pending workload may not roll yet. An error: when to check its turn again, since it is held.
@@ -228,15 +228,48 @@ fn turns(index: &Index, key: &WorkloadKey, record: &Record, waiting: &[Name]) ->
     (has_limits || !turns.is_empty()).then_some(turns)
 }
 
+/// The sources with a schema to whose present contents a pending workload would move. Admission gives no verdict about stored
+/// content to clients without a certificate, so the controller checks the content before it rolls the workload.
+fn schema_checks(
+    index: &Index,
+    key: &WorkloadKey,
+    record: &Record,
+    turns: Option<&[Digest]>,
+) -> Vec<SchemaCheck> {
+    let check = |used: &Use| {
+        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let known = index.existing_source(&source).filter(|known| known.has_schema())?;
+        let present = &known.present;
+        let is_live = present.live == Some(true) || (used.live && present.live.is_none());
+        let moves = !used.excluded
+            && (is_live || !present.stays_as_written)
+            && record.is_pending_for(used, present)
+            // A workload goes back from refused content.
+            && index.refused(&source).is_none();
+        let has_turn = !known.spread.is_limited()
+            || turns.is_some_and(|turns| turns.contains(&present.digests.current()));
+        let kept = used.snapshot.as_ref().map(|name| source.sibling(Arc::clone(name)));
+        let reads = record.reads.get(&used.source).filter(|reads| !reads.whole);
+        let keys = reads.map(|reads| reads.keys.iter().map(|read| Arc::clone(&read.key)).collect());
+        (moves && has_turn).then_some(SchemaCheck { source, kept, keys })
+    };
+    record.uses.iter().filter_map(check).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         controller::{
-            index::fixture::{digest, key, source, used},
+            index::{
+                fixture::{
+                    digest, held, key, object, refusal, reverting, snapshot, snapshot_record, source, used,
+                },
+                records::{Gates, SnapshotRecord, SourceRecord},
+            },
             reconcile::fixture::{at, brief, limited, on, set_source, state},
         },
-        resolve::Health,
+        resolve::{Health, Present, ReadKey, Reads},
     };
 
     /// A workload that is pending since the start, and settles in two seconds.
@@ -248,6 +281,62 @@ mod tests {
 
     fn roll(state: &mut State, second: i64) -> String {
         brief(&state.reconcile_roll(&key("web"), at(second)))
+    }
+
+    #[test]
+    fn contents_with_schema_are_checked_before_their_roll() {
+        let gates = Some(Box::new(Gates { window: None, set: None, has_schema: true }));
+        let with = |known: SourceRecord| SourceRecord { gates: gates.clone(), ..known };
+        let plain = || with(limited("a", 2, &[]));
+        let as_written = |live| Present { stays_as_written: true, live: Some(live), ..plain().present };
+        let behind = || on(1, Health::Settled);
+        let of = |used: Use| Record { uses: vec![used], ..behind() };
+        let keys: Box<[Arc<str>]> = ["k".into()].into();
+        let key_of = |key: &Arc<str>| ReadKey { key: Arc::clone(key), required: true };
+        let reads = Reads { whole: false, keys: keys.iter().map(key_of).collect() };
+        let reading = Record { reads: [(object("a"), reads)].into_iter().collect(), ..behind() };
+        let some = |kept: Option<u8>, keys: Option<Box<[Arc<str>]>>| {
+            let kept = kept.map(|content| source("a").sibling(snapshot("a", content)));
+            vec![SchemaCheck { source: source("a"), kept, keys }]
+        };
+        let (one, two, waves) = ([digest(1)], [digest(2)], [("waves", "1")]);
+        let cases = [
+            ("it would move", behind(), plain(), None, some(Some(1), None)),
+            ("it is not resolved", of(used("a", None)), plain(), None, some(None, None)),
+            ("it reads a key", reading, plain(), None, some(Some(1), Some(keys.clone()))),
+            ("no schema", behind(), limited("a", 2, &[]), None, vec![]),
+            ("it has the content", on(2, Health::Settled), plain(), None, vec![]),
+            ("it is held", of(held("a", 1)), plain(), None, vec![]),
+            ("it is excluded", of(Use { excluded: true, ..used("a", Some(1)) }), plain(), None, vec![]),
+            (
+                "it becomes live",
+                behind(),
+                SourceRecord { present: as_written(true), ..plain() },
+                None,
+                some(Some(1), None),
+            ),
+            (
+                "it returns to the name",
+                behind(),
+                SourceRecord { present: as_written(false), ..plain() },
+                None,
+                vec![],
+            ),
+            ("its turn", behind(), with(limited("a", 2, &waves)), Some(&two[..]), some(Some(1), None)),
+            ("not its turn", behind(), with(limited("a", 2, &waves)), Some(&one[..]), vec![]),
+        ];
+        for (what, record, known, turns, expected) in cases {
+            let mut state = state(&[("web", &record)]);
+            set_source(&mut state, "a", known);
+            assert_eq!(schema_checks(&state.index, &key("web"), &record, turns), expected, "{what}");
+        }
+        // A workload goes back from refused content.
+        let mut state = state(&[("web", &behind())]);
+        set_source(&mut state, "a", with(reverting("a", 2)));
+        assert_eq!(schema_checks(&state.index, &key("web"), &behind(), Some(&two)), some(Some(1), None));
+        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        state.index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        assert_eq!(schema_checks(&state.index, &key("web"), &behind(), Some(&two)), []);
     }
 
     #[test]

@@ -1,16 +1,19 @@
-//! Sources with a JSON Schema: bad content is refused when it is written, and else at the roll.
+//! Sources with a JSON Schema: bad content is refused when it is written, and else at the roll. Those of Secrets are tested in
+//! `tests/e2e/kinds`, and reviews of a client with a certificate in `tests/e2e/tls`.
 
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
 use crate::events::told;
-use crate::manifests::{Workload, config_map};
+use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::running;
+use crate::webhook_requests::Client;
 use crate::world::{LIMIT, World, each_kind, text};
 
 /// A ConfigMap with a schema that allows numbers up to this one.
 fn schemas(maximum: u32) -> Value {
     let mut object = config_map("schemas", "");
+    object["metadata"]["annotations"] = json!({"confrev.dev/schema-for": "own"});
     object["data"] = json!({"number": json!({"type": "integer", "maximum": maximum}).to_string()});
     object
 }
@@ -28,16 +31,27 @@ fn failing_content_is_refused_when_written() {
     let _confrev = running();
     let world = World::new("schema-written");
     let early = world.apply(&source("1")).refused();
-    assert!(early.contains("ConfigMap \"schemas\" does not exist"), "{early}");
+    assert!(early.contains("has no ConfigMap \"schemas\""), "{early}");
+    let mut unshared = schemas(5);
+    unshared["metadata"]["annotations"] = json!({});
+    world.apply(&unshared).ok();
+    assert_eq!(world.apply(&source("1")).refused(), early, "its author does not consent");
     world.apply(&schemas(5)).ok();
     world.apply(&source("1")).ok();
     for dry_run in ["none", "server"] {
         let flag = format!("--dry-run={dry_run}");
         let refused = world.with_file(&["apply", &flag], &source("6")).refused();
         let expected = "ConfigMap \"demo\": it fails the schema schemas/number (annotation confrev.dev/schema): \
-                        key \"text\": the whole content must be at most 5";
+                        key \"text\": the whole content fails the rule \"maximum\"";
         assert!(refused.contains(expected), "{refused}");
     }
+    let mut generated = source("6");
+    generated["metadata"]["generateName"] = json!("demo-");
+    generated["metadata"].as_object_mut().unwrap().remove("name");
+    let refused = world.with_file(&["create"], &generated).refused();
+    assert!(refused.contains("ConfigMap \"demo-*\": it fails the schema schemas/number"), "{refused}");
+    generated["data"]["text"] = json!("5");
+    world.with_file(&["create"], &generated).ok();
     let live = world.cluster.get("configmap", world.name(), "demo").expect("the object exists");
     assert_eq!(live["data"]["text"], "1");
     world.apply(&source("5")).ok();
@@ -63,7 +77,11 @@ fn unsound_schema_is_refused_with_annotation_name() {
         ("schema", "", "names no schema"),
         ("schema", "schemas", "names no schema"),
         ("schema", "Schemas/number", "names no schema"),
-        ("schema", "none/number", "ConfigMap \"none\" does not exist"),
+        (
+            "schema",
+            "none/number",
+            "has no ConfigMap \"none\" whose annotation confrev.dev/schema-for contains \"own\"",
+        ),
         ("schema", "schemas/none", "ConfigMap \"schemas\" has no key \"none\""),
         ("schema", "schemas/text", "is no schema: it is not JSON"),
         ("schema", "schemas/list", "is no schema: it is neither an object"),
@@ -109,14 +127,50 @@ fn roll_to_failing_content_is_refused() {
                 let events = told(&world);
                 events.get(&about).cloned().ok_or_else(|| format!("{events:?}"))
             });
-            assert!(said[0].contains("must be at most 5"), "{said:?}");
+            assert!(said[0].contains("fails the rule \"maximum\""), "{said:?}");
         }
         world.resolves_to(&web, "demo", "1").unwrap();
-        // A deployment keeps the snapshot, with a warning.
-        let warned = world.set_image(&web, "registry.example/other:1");
-        assert!(warned.stderr.contains("must be at most 5"), "{}", warned.stderr);
+        // Without a client certificate, admission leaves the reference to the controller.
+        let deployed = world.set_image(&web, "registry.example/other:1");
+        let warning = "has a schema (annotation confrev.dev/schema), which the controller checks";
+        assert!(deployed.stderr.contains(warning), "{}", deployed.stderr);
+        assert!(!deployed.stderr.contains("maximum"), "{}", deployed.stderr);
         world.resolves_to(&web, "demo", "1").unwrap();
         world.apply(&source("2")).ok();
         wait_for("the roll to the corrected content", LIMIT, || world.resolves_to(&web, "demo", "2"));
     });
+}
+
+/// A person who may edit the schema, and reaches the port, learns nothing about the content: the answer is always the same.
+#[test]
+fn forged_review_gets_no_verdict() {
+    let client = Client::new();
+    let world = World::new("schema-forged");
+    world.apply(&schemas(9)).ok();
+    world.apply(&source("6")).ok();
+    let web = Workload::new(Kind::Deployment, "web", &["demo"]).annotation("missing", "deny").manifest();
+    let mut old = web.clone();
+    old["spec"]["template"]["spec"]["containers"][0]["image"] = json!("old");
+    let ask = || {
+        let mut answers = Vec::new();
+        for path in ["/mutate/workloads", "/validate/workloads"] {
+            for (operation, old) in [("CREATE", &Value::Null), ("UPDATE", &old)] {
+                let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+                    "uid": "1", "name": "web", "namespace": world.name(), "operation": operation, "dryRun": true,
+                    "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
+                    "object": web, "oldObject": old,
+                }});
+                let (code, answer) = client.post(path, review.to_string().as_bytes());
+                assert_eq!(code, 200, "{answer}");
+                answers.push(answer);
+            }
+        }
+        answers
+    };
+    let passes = ask();
+    assert!(passes.iter().all(|answer| answer.contains("\"allowed\":true")), "{passes:?}");
+    world.apply(&schemas(5)).ok();
+    assert_eq!(ask(), passes, "the content fails");
+    world.delete("configmap", "schemas");
+    assert_eq!(ask(), passes, "there is no schema");
 }

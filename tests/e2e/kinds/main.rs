@@ -23,6 +23,7 @@ mod mount_annotation;
 mod name_policies;
 mod reference_forms;
 mod secret_output;
+mod secret_schemas;
 mod secrets;
 mod settings;
 mod shared;

@@ -3,10 +3,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
-use confrev::server::{Drained, ServerLimits, serve};
+use axum::{Extension, Router};
+use confrev::server::{Arrival, Drained, ServerLimits, serve};
 use confrev::telemetry::Metrics;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -77,6 +77,11 @@ pub(crate) struct Server {
     task: JoinHandle<Drained>,
 }
 
+/// 200 if the server knows that the client has a certificate.
+async fn verified(Extension(arrival): Extension<Arrival>) -> StatusCode {
+    if arrival.is_verified { StatusCode::OK } else { StatusCode::FORBIDDEN }
+}
+
 impl Server {
     pub(crate) async fn start(tls: Arc<ServerConfig>, limits: ServerLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -87,8 +92,11 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (begun, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (tell, kept) = (begun.clone(), release.clone());
-        let router =
-            Router::new().route("/", get(async || "ok")).route("/mutate/configmaps", post(allow)).route(
+        let router = Router::new()
+            .route("/", get(async || "ok"))
+            .route("/verified", get(verified))
+            .route("/mutate/configmaps", post(allow))
+            .route(
                 "/held",
                 get(async move || {
                     tell.notify_one();

@@ -82,11 +82,16 @@ pub(crate) fn client(
 /// The first bytes of the answer. With TLS 1.3, the client's handshake ends before the server has verified the client's
 /// certificate. So only an answer shows that the certificate was accepted.
 pub(crate) async fn ask(address: SocketAddr, client: &Arc<ClientConfig>) -> io::Result<[u8; 12]> {
+    ask_for("/", address, client).await
+}
+
+async fn ask_for(path: &str, address: SocketAddr, client: &Arc<ClientConfig>) -> io::Result<[u8; 12]> {
     let ask = async {
         let stream = TcpStream::connect(address).await?;
         let name = ServerName::try_from("localhost").unwrap();
         let mut stream = TlsConnector::from(client.clone()).connect(name, stream).await?;
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(head.as_bytes()).await?;
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).await.map(|_| answer)
     };
@@ -118,6 +123,32 @@ async fn only_valid_client_certificates_are_accepted() {
                     assert_eq!(&answer, b"HTTP/1.1 200");
                 }
             }
+        }
+    }
+}
+
+/// A client may have a certificate that the server does not ask for.
+#[tokio::test]
+async fn server_knows_which_clients_are_verified() {
+    let authority = Authority::new();
+    let identity = authority.client("kube-apiserver", &[]);
+    let strict = Running::start(&authority, &[]).await;
+    let pair = Made::new();
+    let files = Mount::new(&pair.files());
+    let condition = Readiness::new().register("serving certificate");
+    let source = CertificateSource::files(files.dir(), Metrics::new(), condition).unwrap();
+    let open = Server::start(source.server_config(), wide()).await;
+    for version in [&TLS12, &TLS13] {
+        let client_of_strict = strict.client(Some(&identity), version);
+        // The second handshake may resume the session of the first.
+        for _ in 0..2 {
+            let answer = ask_for("/verified", strict.server.address, &client_of_strict).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200");
+        }
+        for identity in [None, Some(&identity)] {
+            let client = client(pair.certificate.as_bytes(), identity, version);
+            let answer = ask_for("/verified", open.address, &client).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 403");
         }
     }
 }

@@ -11,6 +11,7 @@ mod processes;
 mod recorded_users;
 mod replica;
 mod rotation;
+mod schemas;
 mod self_signed;
 mod test_cas;
 mod tls_dir;

@@ -39,6 +39,8 @@ pub struct World {
     pub spares: Spares,
     /// Why the contents of sources fail their schemas.
     pub schema_failures: BTreeMap<ObjectName, String>,
+    /// Whether the client of the reviews may not learn about that.
+    pub withholds_verdicts: bool,
     /// The worst health of the Rollouts that use the workload's template.
     pub referrers: Health,
     /// Whether snapshots of Secrets are disabled in the installation.
@@ -158,6 +160,9 @@ impl World {
         let mut facts = Facts::default();
         facts.set_rotated(self.rotated.clone());
         facts.set_referrers_health(self.referrers);
+        if self.withholds_verdicts {
+            facts.withhold_verdicts();
+        }
         let mut rounds = 0;
         self.decide_with(request, &mut facts, &mut |needs| {
             assert!(!needs.is_empty(), "a decision that needs facts lists them");

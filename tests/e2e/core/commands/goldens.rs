@@ -246,6 +246,7 @@ fn output_of_holds_lint_revoke_matches_golden_files() {
     source["data"] = json!({"app.json": json!({"port": "http"}).to_string()});
     source["metadata"]["annotations"] = json!({"confrev.dev/schema": "schemas/app"});
     let mut schemas = config_map("schemas", "");
+    schemas["metadata"]["annotations"] = json!({"confrev.dev/schema-for": "own"});
     schemas["data"] =
         json!({"app": json!({"type": "object", "properties": {"port": {"type": "integer"}}}).to_string()});
     golden.file("config.yaml", &list(&[schemas.clone(), source]));
