@@ -19,10 +19,10 @@ use crate::{
     snapshot::{Digest, ObjectName},
 };
 
-/// The path of previews.
-pub(super) const PREVIEW: &str = "/actions/preview";
-/// The path of actions.
-pub(super) const MAKE: &str = "/actions/make";
+/// The path of previews, below that of the run.
+pub(super) const PREVIEW: &str = "actions/preview";
+/// The path of actions, below that of the run.
+pub(super) const MAKE: &str = "actions/make";
 
 /// A form, as the browser sends it.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -71,10 +71,10 @@ impl ActionResult {
 
 impl Asked {
     /// The page of the object.
-    pub(super) fn object_page(&self) -> String {
+    pub(super) fn object_page(&self, links: Links) -> String {
         match source_name(&self.source) {
-            Ok(source) if self.workload.is_empty() => Links::Server.source(&self.namespace, &source),
-            _ => Links::Server.workload(&self.namespace, &self.workload),
+            Ok(source) if self.workload.is_empty() => links.source(&self.namespace, &source),
+            _ => links.workload(&self.namespace, &self.workload),
         }
     }
 
@@ -232,7 +232,7 @@ fn form(
         Right::Denied(why) => Some(why),
     };
     html! {
-        form.action method="post" action=(PREVIEW) {
+        form.action method="post" action=(settings.links().at(PREVIEW)) {
             (hidden(settings, pairs))
             input type="hidden" name="action" value=(action);
             fieldset disabled[denied.is_some()] {
@@ -341,11 +341,11 @@ pub(super) fn preview(asked: &Asked, result: &ActionResult, is_changed: bool, se
         p { "The API server and confrev have checked this change. Nothing is written yet." }
         ul.said { @for line in &result.said { li { (line) } } }
         (result.differences)
-        form.confirm method="post" action=(MAKE) {
+        form.confirm method="post" action=(settings.links().at(MAKE)) {
             (hidden(settings, &asked.fields()))
             input type="hidden" name="confirmed" value=(fingerprint);
             button.primary { "Confirm" }
-            a href=(asked.object_page()) { "Cancel" }
+            a href=(asked.object_page(settings.links())) { "Cancel" }
         }
     }
 }

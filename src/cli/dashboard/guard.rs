@@ -9,8 +9,12 @@ use ring::{
     rand::{SecureRandom as _, SystemRandom},
 };
 
+use super::links::{Links, RunPath};
+
 /// The bytes of each secret.
 const SECRET_BYTES: usize = 32;
+/// The bytes of the path, which is also a secret.
+const PATH_BYTES: usize = 16;
 /// The query parameter of the first address.
 pub(super) const TOKEN: &str = "token";
 
@@ -28,9 +32,9 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    fn random(random: &SystemRandom) -> Result<Self, std::io::Error> {
+    fn random<const BYTES: usize>(random: &SystemRandom) -> Result<Self, std::io::Error> {
         let failed = |_| std::io::Error::other("the system has no random numbers");
-        let mut bytes = [0; SECRET_BYTES];
+        let mut bytes = [0; BYTES];
         random.fill(&mut bytes).map_err(failed)?;
         let text = bytes.iter().fold(String::new(), |mut text, byte| {
             // Writing to a String cannot fail.
@@ -58,6 +62,9 @@ impl Secret {
 pub(super) struct Guard {
     /// The port on loopback.
     port: u16,
+    /// The first part of each path. A browser sends a cookie to all ports of a host, but only to paths below that of the cookie: no
+    /// server of another user gets it.
+    path: Secret,
     /// The secret in the address that the command prints.
     token: Secret,
     /// The secret in the cookie.
@@ -86,13 +93,19 @@ impl Guard {
     /// New secrets for a server on this port.
     pub(super) fn new(port: u16) -> Result<Self, std::io::Error> {
         let random = SystemRandom::new();
-        let secret = || Secret::random(&random);
-        Ok(Self { port, token: secret()?, session: secret()?, form: secret()? })
+        let secret = || Secret::random::<SECRET_BYTES>(&random);
+        let path = Secret::random::<PATH_BYTES>(&random)?;
+        Ok(Self { port, path, token: secret()?, session: secret()?, form: secret()? })
     }
 
     /// The address that opens the page.
     pub(super) fn address(&self) -> String {
-        format!("http://127.0.0.1:{}/?{TOKEN}={}", self.port, self.token.text())
+        format!("http://127.0.0.1:{}{}?{TOKEN}={}", self.port, self.links().overview(), self.token.text())
+    }
+
+    /// The addresses of the pages.
+    pub(super) fn links(&self) -> Links {
+        Links::Server(RunPath::new(self.path.text()))
     }
 
     /// The secret of the forms.
@@ -132,6 +145,13 @@ impl Guard {
         if ![Method::GET, Method::HEAD, Method::POST].contains(method) {
             return GuardAnswer::Reject(StatusCode::METHOD_NOT_ALLOWED, "the page has no such method");
         }
+        let first = uri.path().trim_start_matches('/').split('/').next().unwrap_or_default();
+        if !self.path.is(first) {
+            return GuardAnswer::Reject(
+                StatusCode::NOT_FOUND,
+                "no page has this path: open the address that the command printed",
+            );
+        }
         if let Some(token) = parameter(uri, TOKEN).filter(|_| method == Method::GET) {
             if !self.token.is(token) {
                 return GuardAnswer::Reject(
@@ -140,7 +160,8 @@ impl Guard {
                 );
             }
             let name = self.cookie_name();
-            let cookie = format!("{name}={}; Path=/; HttpOnly; SameSite=Strict", self.session.text());
+            let path = self.links().overview();
+            let cookie = format!("{name}={}; Path={path}; HttpOnly; SameSite=Strict", self.session.text());
             return GuardAnswer::Enter { cookie, to: without_token(uri) };
         }
         if !self.has_session(headers) {
@@ -206,6 +227,10 @@ mod tests {
         format!("{}={}", guard.cookie_name(), guard.session.text())
     }
 
+    fn root(guard: &Guard) -> Uri {
+        guard.links().overview().parse().unwrap()
+    }
+
     /// A web page under another name that resolves to loopback sends its own name.
     #[test]
     fn other_hosts_are_rejected() {
@@ -221,14 +246,14 @@ mod tests {
             ("", Some(403)),
         ] {
             let headers = headers(&[("host", host), ("cookie", &cookie)]);
-            let found = guard.judge(&Method::GET, &Uri::from_static("/"), &headers);
+            let found = guard.judge(&Method::GET, &root(&guard), &headers);
             assert_eq!(status(&found), wanted, "{host}: {found:?}");
         }
-        let none = guard.judge(&Method::GET, &Uri::from_static("/"), &headers(&[("cookie", &cookie)]));
+        let none = guard.judge(&Method::GET, &root(&guard), &headers(&[("cookie", &cookie)]));
         assert_eq!(status(&none), Some(403), "no host");
         let mut two = headers(&[("host", "127.0.0.1:4000"), ("cookie", &cookie)]);
         two.append("host", HeaderValue::from_static("evil.example"));
-        assert_eq!(status(&guard.judge(&Method::GET, &Uri::from_static("/"), &two)), Some(403), "two hosts");
+        assert_eq!(status(&guard.judge(&Method::GET, &root(&guard), &two)), Some(403), "two hosts");
     }
 
     #[test]
@@ -252,7 +277,7 @@ mod tests {
         ] {
             let mut all = vec![("host", "127.0.0.1:4000"), ("cookie", cookie.as_str())];
             all.extend(pairs);
-            let found = guard.judge(&method, &Uri::from_static("/"), &headers(&all));
+            let found = guard.judge(&method, &root(&guard), &headers(&all));
             assert_eq!(status(&found), wanted, "{method} {all:?}: {found:?}");
         }
     }
@@ -263,6 +288,7 @@ mod tests {
         let host = ("host", "127.0.0.1:4000");
         let ask = |uri: &str, cookie: &str| {
             let headers = headers(&[host, ("cookie", cookie)]);
+            let uri = format!("{}{}", guard.links().overview(), uri.trim_start_matches('/'));
             guard.judge(&Method::GET, &uri.parse().unwrap(), &headers)
         };
         assert_eq!(status(&ask("/", "")), Some(401));
@@ -274,13 +300,42 @@ mod tests {
             assert_eq!(status(&ask(&format!("/?token={wrong}"), &session(&guard))), Some(401), "{wrong}");
         }
         let GuardAnswer::Enter { cookie, to } =
-            ask(&format!("//evil.example/?a=b&token={}", guard.token.text()), "")
+            ask(&format!("evil.example/?a=b&token={}", guard.token.text()), "")
         else {
             panic!("the token is right");
         };
-        assert_eq!(to, "/evil.example/?a=b", "no other host, and no token");
+        assert_eq!(
+            to,
+            format!("{}evil.example/?a=b", guard.links().overview()),
+            "no other host, and no token"
+        );
         assert!(cookie.starts_with("confrev-4000=") && !cookie.contains(guard.token.text()), "{cookie}");
         assert!(cookie.contains("; HttpOnly") && cookie.contains("; SameSite=Strict"), "{cookie}");
+    }
+
+    /// RFC 6265, section 5.1.4: a cookie is sent to paths that begin with its own.
+    fn is_sent(cookie: &str, path: &str) -> bool {
+        let own = cookie.split("; ").find_map(|part| part.strip_prefix("Path=")).unwrap();
+        path == own || (path.starts_with(own) && (own.ends_with('/') || path[own.len()..].starts_with('/')))
+    }
+
+    /// Cookies ignore ports: without a path of its own, every server on this machine that the browser visits would get it.
+    #[test]
+    fn cookie_reaches_paths_of_this_run_alone() {
+        let (guard, other) = (Guard::new(4000).unwrap(), Guard::new(4000).unwrap());
+        let headers_with = |cookie: &str| headers(&[("host", "127.0.0.1:4000"), ("cookie", cookie)]);
+        let entered = format!("{}?token={}", guard.links().overview(), guard.token.text());
+        let answer = guard.judge(&Method::GET, &entered.parse().unwrap(), &headers_with(""));
+        let GuardAnswer::Enter { cookie, to } = answer else { panic!("the token is right: {answer:?}") };
+        assert!(is_sent(&cookie, &to) && is_sent(&cookie, &format!("{to}assets/page.js")));
+        for foreign in ["/", "/favicon.ico", "/sources/shop/configmap/demo", &other.links().overview()] {
+            assert!(!is_sent(&cookie, foreign), "{foreign} {cookie}");
+            // The server has nothing there either, for any client.
+            for uri in [foreign.to_owned(), format!("{foreign}?token={}", guard.token.text())] {
+                let found = guard.judge(&Method::GET, &uri.parse().unwrap(), &headers_with(&session(&guard)));
+                assert_eq!(status(&found), Some(404), "{uri}: {found:?}");
+            }
+        }
     }
 
     #[test]
@@ -292,5 +347,8 @@ mod tests {
             assert!(all.iter().skip(i + 1).all(|other| !other.is(secret.text())));
             assert!(!format!("{guard:?}").contains(secret.text()));
         }
+        assert_eq!(guard.path.text().len(), 2 * PATH_BYTES);
+        assert!(!format!("{guard:?} {:?}", guard.links()).contains(guard.path.text()));
+        assert_ne!(guard.path.text(), Guard::new(1).unwrap().path.text());
     }
 }

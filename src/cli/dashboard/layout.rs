@@ -62,7 +62,7 @@ impl Page<'_> {
                     @if !links.is_report() { script defer src=(links.asset("idiomorph.min.js")) {} }
                     script defer src=(links.asset("page.js")) {}
                 }
-                body data-live=[live] data-namespace=(self.namespace) data-version=[live.map(|_| version)] {
+                body data-live=[live] data-root=[live.map(|_| links.overview())] data-namespace=(self.namespace) data-version=[live.map(|_| version)] {
                     a.skip href="#main" { "Skip to the content" }
                     header {
                         nav aria-label="Breadcrumb" {
@@ -90,15 +90,20 @@ pub(super) fn to_text(page: Markup) -> String {
 }
 
 /// A page about a request that cannot be answered.
-pub(super) fn problem(title: &str, message: &str) -> String {
+pub(super) fn problem(links: Links, title: &str, message: &str) -> String {
     let body = html! { p.problem role="alert" { (message) } };
     let page = Page { title, namespace: "", above: Vec::new(), live: Live::Still, body };
-    page.render(Links::Server, "")
+    page.render(links, "")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::dashboard::links::RunPath;
+
+    fn links() -> Links {
+        Links::Server(RunPath::new(&"7".repeat(32)))
+    }
 
     #[test]
     fn hostile_text_is_escaped() {
@@ -112,7 +117,7 @@ mod tests {
             live: Live::Page,
             body,
         };
-        let shown = page.render(Links::Server, hostile);
+        let shown = page.render(links(), hostile);
         assert!(!shown.chars().any(|c| text::is_active(c) && c != '\n'), "{shown:?}");
         assert!(shown.contains("\\u202e\\u001b[2J"), "{shown}");
         let text = shown;
@@ -125,7 +130,7 @@ mod tests {
 
     #[test]
     fn pages_have_no_inline_script_or_style() {
-        let text = problem("No", "nothing");
+        let text = problem(links(), "No", "nothing");
         assert!(
             !text.contains("style=") && !text.contains("<style") && !text.contains("javascript:"),
             "{text}"

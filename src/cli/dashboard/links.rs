@@ -4,11 +4,34 @@ use std::fmt::Write as _;
 
 use crate::snapshot::ObjectName;
 
+/// The first part of all paths of one run of the server, which no other program knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct RunPath([u8; 32]);
+
+impl std::fmt::Debug for RunPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RunPath")
+    }
+}
+
+impl RunPath {
+    /// The path with these characters, which are 32 digits.
+    pub(super) fn new(digits: &str) -> Self {
+        let mut path = [b'0'; 32];
+        path.iter_mut().zip(digits.bytes()).for_each(|(to, from)| *to = from);
+        Self(path)
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
 /// The form of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Links {
-    /// Pages of the server.
-    Server,
+    /// Pages of the server, below this path.
+    Server(RunPath),
     /// Files of a report. A page in a folder goes up this many folders to the report's own folder.
     Files(usize),
 }
@@ -21,7 +44,7 @@ impl Links {
 
     fn root(self) -> String {
         match self {
-            Self::Server => "/".to_owned(),
+            Self::Server(path) => format!("/{}/", path.text()),
             Self::Files(up) => "../".repeat(up),
         }
     }
@@ -40,6 +63,11 @@ impl Links {
     /// An asset.
     pub(super) fn asset(self, name: &str) -> String {
         format!("{}assets/{name}", self.root())
+    }
+
+    /// The path of an action, or of another part of the server.
+    pub(super) fn at(self, path: &str) -> String {
+        self.root() + path
     }
 
     /// The page of a workload, given as `Kind/name`.
@@ -89,14 +117,15 @@ mod tests {
     #[test]
     fn names_stay_in_their_segment() {
         let source = ObjectName::new(SourceKind::ConfigMap, "../a?b=c#d\"'<é");
+        let server = Links::Server(RunPath::new(&"7".repeat(32)));
         assert_eq!(
-            Links::Server.source("..", &source),
-            "/sources/%2E%2E/configmap/..%2Fa%3Fb%3Dc%23d%22%27%3C%C3%A9"
+            server.source("..", &source),
+            "/77777777777777777777777777777777/sources/%2E%2E/configmap/..%2Fa%3Fb%3Dc%23d%22%27%3C%C3%A9"
         );
         assert_eq!(
             Links::Files(3).workload("shop", "Deployment/web"),
             "../../../workloads/shop/deployment/web.html"
         );
-        assert_eq!(Links::Server.overview(), "/");
+        assert_eq!(server.overview(), format!("/{}/", "7".repeat(32)));
     }
 }

@@ -89,7 +89,7 @@ pub(super) async fn run(options: &DashboardOptions) -> Result<(), Failure> {
     let listener = server::listen(options.port).await?;
     let guard = Guard::new(listener.local_addr()?.port())?;
     settings.guard = Some(guard.clone());
-    let model = Arc::new(Model::new(target, scope));
+    let model = Arc::new(Model::new(target, scope, settings.links()));
     let routes = server::routes(Server { model: Arc::clone(&model), settings }, guard.clone());
     output::print_line(&guard.address())?;
     output::note("open this address in a browser of this machine; end with Ctrl-C");

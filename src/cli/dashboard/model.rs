@@ -64,6 +64,8 @@ pub(super) struct Model {
     pub(super) target: Target,
     /// The namespaces that are followed.
     pub(super) scope: Scope,
+    /// The addresses of the pages.
+    links: Links,
     /// The collections that are followed.
     pub(super) parts: Vec<Part>,
     store: Mutex<Store>,
@@ -86,11 +88,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Model {
     /// An empty state of a cluster.
-    pub(super) fn new(target: Target, scope: Scope) -> Self {
+    pub(super) fn new(target: Target, scope: Scope, links: Links) -> Self {
         Self {
             parts: Part::all(&target),
             target,
             scope,
+            links,
             store: Mutex::default(),
             views: Mutex::default(),
             looked_up: Mutex::default(),
@@ -221,7 +224,7 @@ impl Model {
                 Some((before, looked_up)) if is_same(before, &glance) => looked_up.clone(),
                 _ => glance,
             };
-            rows.insert(key.1, row(&inventory, workload, sources));
+            rows.insert(key.1, row(&inventory, workload, sources, self.links));
         }
         drop(known);
         self.publish(namespace, View { inventory, rows });
@@ -335,7 +338,7 @@ fn is_same(a: &[UsedSource], b: &[UsedSource]) -> bool {
 }
 
 /// The row of a workload.
-pub(super) fn row(inventory: &Inventory, workload: &OptedIn, sources: Vec<UsedSource>) -> Row {
+pub(super) fn row(inventory: &Inventory, workload: &OptedIn, sources: Vec<UsedSource>, links: Links) -> Row {
     let is_paused = workload.kind.rolls && !workload.record.track;
-    Row::new(status::status(inventory, workload, sources, true), is_paused, Links::Server)
+    Row::new(status::status(inventory, workload, sources, true), is_paused, links)
 }

@@ -90,7 +90,7 @@ pub(super) fn section(namespace: &str, view: &View, filter: &Filter, links: Link
             ul.rows {
                 @for row in view.rows.values() {
                     // The rows of the unfiltered page are rendered once for all readers.
-                    @if links == Links::Server && filter.is_empty() { (PreEscaped(&row.html)) }
+                    @if !links.is_report() && filter.is_empty() { (PreEscaped(&row.html)) }
                     @else { (row.render(links, filter.shows(row))) }
                 }
             }

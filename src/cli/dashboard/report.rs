@@ -54,7 +54,7 @@ pub(super) async fn write(
         let (inventory, of) = (&own, &Target { namespace: namespace.clone(), ..target.clone() });
         let states = stream::iter(&own.workloads).map(|workload| async move {
             let sources = source_state::of_workload(of, inventory, workload).await?;
-            Ok::<_, Failure>((workload.reference(), row(inventory, workload, sources)))
+            Ok::<_, Failure>((workload.reference(), row(inventory, workload, sources, Links::Files(0))))
         });
         view.rows = states.buffered(PAGES).try_collect().await?;
         view.inventory = own;

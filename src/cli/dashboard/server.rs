@@ -63,20 +63,25 @@ pub(super) async fn listen(port: u16) -> Result<TcpListener, Failure> {
 
 /// The routes, behind the guard.
 pub(super) fn routes(server: Server, guard: Guard) -> Router {
-    let read_only = server.settings.read_only;
+    let (read_only, links) = (server.settings.read_only, server.settings.links());
     let mut router = Router::new()
-        .route("/", get(show_overview))
-        .route("/workloads/{namespace}/{kind}/{name}", get(show_workload))
-        .route("/sources/{namespace}/{kind}/{name}", get(show_source))
-        .route("/live/{form}", get(show_live))
-        .route("/assets/{name}", get(show_asset));
+        .route(&links.at(""), get(show_overview))
+        .route(&links.at("workloads/{namespace}/{kind}/{name}"), get(show_workload))
+        .route(&links.at("sources/{namespace}/{kind}/{name}"), get(show_source))
+        .route(&links.at("live/{form}"), get(show_live))
+        .route(&links.at("assets/{name}"), get(show_asset));
     if !read_only {
-        router = router.route(action::PREVIEW, post(preview)).route(action::MAKE, post(make));
+        router = router
+            .route(&links.at(action::PREVIEW), post(preview))
+            .route(&links.at(action::MAKE), post(make));
     }
     router
-        .fallback(|| async { problem(StatusCode::NOT_FOUND, "Not found", "The page does not exist.") })
-        .method_not_allowed_fallback(|| async {
-            problem(StatusCode::METHOD_NOT_ALLOWED, "Not possible", "The page does not answer this method.")
+        .fallback(move || async move {
+            problem(links, StatusCode::NOT_FOUND, "Not found", "The page does not exist.")
+        })
+        .method_not_allowed_fallback(move || async move {
+            let message = "The page does not answer this method.";
+            problem(links, StatusCode::METHOD_NOT_ALLOWED, "Not possible", message)
         })
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .layer(middleware::from_fn_with_state(Arc::new(guard), guarded))
@@ -97,27 +102,31 @@ async fn guarded(State(guard): State<Arc<Guard>>, request: Request, next: Next) 
     response
 }
 
-fn problem(status: StatusCode, title: &str, message: &str) -> Response {
-    (status, Html(layout::problem(title, message))).into_response()
+fn problem(links: Links, status: StatusCode, title: &str, message: &str) -> Response {
+    (status, Html(layout::problem(links, title, message))).into_response()
 }
 
-fn failed(failure: &Failure) -> Response {
+fn failed(links: Links, failure: &Failure) -> Response {
     let status = match failure {
         Failure::NotFound(_) => StatusCode::NOT_FOUND,
         Failure::Usage(_) => StatusCode::BAD_REQUEST,
         Failure::Refused(_) => StatusCode::FORBIDDEN,
         _ => StatusCode::BAD_GATEWAY,
     };
-    problem(status, "Not possible", &failure.to_string())
+    problem(links, status, "Not possible", &failure.to_string())
 }
 
 impl Server {
     /// A page of a state that has the update with this number.
     fn answer(&self, page: Result<Page<'_>, Failure>, version: u64) -> Response {
         match page {
-            Ok(page) => Html(page.render_at(Links::Server, &self.settings.about, version)).into_response(),
-            Err(failure) => failed(&failure),
+            Ok(page) => Html(page.render_at(self.links(), &self.settings.about, version)).into_response(),
+            Err(failure) => failed(self.links(), &failure),
         }
+    }
+
+    fn links(&self) -> Links {
+        self.settings.links()
     }
 
     /// The view of a namespace, after the first list, and the number of the last update that it has.
@@ -135,16 +144,20 @@ async fn show_overview(State(server): State<Arc<Server>>, Query(filter): Query<F
     server.model.ready().await;
     let version = server.model.version();
     let views = server.model.views();
-    server.answer(Ok(overview::page(&views, &filter, &server.model.unread(), Links::Server)), version)
+    server.answer(Ok(overview::page(&views, &filter, &server.model.unread(), server.links())), version)
 }
 
 /// Runs a page beside the other tasks of the runtime. The futures of the commands are made for one thread, and the routes need
 /// futures that can move between threads.
-async fn apart<F: Future<Output = Response>>(page: impl FnOnce() -> F + Send + 'static) -> Response {
+async fn apart<F: Future<Output = Response>>(
+    links: Links,
+    page: impl FnOnce() -> F + Send + 'static,
+) -> Response {
     let runtime = tokio::runtime::Handle::current();
     let answer = tokio::task::spawn_blocking(move || runtime.block_on(page())).await;
     answer.unwrap_or_else(|_| {
-        problem(StatusCode::INTERNAL_SERVER_ERROR, "Failed", "The page failed, which is a bug in confrev.")
+        let message = "The page failed, which is a bug in confrev.";
+        problem(links, StatusCode::INTERNAL_SERVER_ERROR, "Failed", message)
     })
 }
 
@@ -154,18 +167,18 @@ async fn show_workload(
     State(server): State<Arc<Server>>,
     Path((namespace, kind, name)): ObjectPath,
 ) -> Response {
-    apart(move || async move {
+    apart(server.links(), move || async move {
         let (view, version) = match server.view(&namespace).await {
             Ok(found) => found,
-            Err(failure) => return failed(&failure),
+            Err(failure) => return failed(server.links(), &failure),
         };
         let target = server.model.target_in(&namespace);
         let found = match view.inventory.find(&target, &format!("{kind}/{name}")) {
             Ok(found) => found,
-            Err(failure) => return failed(&failure),
+            Err(failure) => return failed(server.links(), &failure),
         };
         let title = found.reference();
-        let page = workload::page(&target, &view, found, &title, &server.settings, Links::Server).await;
+        let page = workload::page(&target, &view, found, &title, &server.settings, server.links()).await;
         server.answer(page, version)
     })
     .await
@@ -176,15 +189,14 @@ async fn show_source(
     Path((namespace, kind, name)): ObjectPath,
     Query(compared): Query<Compared>,
 ) -> Response {
-    apart(move || async move {
+    apart(server.links(), move || async move {
         let (view, version) = match server.view(&namespace).await {
             Ok(found) => found,
-            Err(failure) => return failed(&failure),
+            Err(failure) => return failed(server.links(), &failure),
         };
         let Some(kind) = source_kind(&kind).filter(|_| is_object_name(&name)) else {
-            return failed(&Failure::NotFound(format!(
-                "{kind}/{name} is not the name of a ConfigMap or Secret"
-            )));
+            let message = format!("{kind}/{name} is not the name of a ConfigMap or Secret");
+            return failed(server.links(), &Failure::NotFound(message));
         };
         let (target, source) = (server.model.target_in(&namespace), ObjectName::new(kind, name));
         let title = format!("{}/{}", source.kind.as_str(), source.name);
@@ -195,7 +207,7 @@ async fn show_source(
             &title,
             &compared,
             &server.settings,
-            Links::Server,
+            server.links(),
         )
         .await;
         server.answer(page, version)
@@ -220,13 +232,15 @@ impl Server {
         let form = self.settings.guard.as_ref().map(Guard::form);
         if !form.is_some_and(|form| form.is(&asked.form)) {
             return Err(problem(
+                self.links(),
                 StatusCode::FORBIDDEN,
                 "Not possible",
                 "The form is not of this page: load the page again.",
             ));
         }
         if !is_namespace_name(&asked.namespace) {
-            return Err(failed(&Failure::Usage(format!("invalid namespace {:?}", asked.namespace))));
+            let message = format!("invalid namespace {:?}", asked.namespace);
+            return Err(failed(self.links(), &Failure::Usage(message)));
         }
         let target = self.model.target_in(&asked.namespace);
         asked
@@ -239,10 +253,10 @@ impl Server {
         let title = asked.title();
         let body = html! {
             p.problem role="alert" { (failure) }
-            p { a href=(asked.object_page()) { "Back" } }
+            p { a href=(asked.object_page(self.links())) { "Back" } }
         };
         let page = Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, body };
-        let text = page.render(Links::Server, &self.settings.about);
+        let text = page.render(self.links(), &self.settings.about);
         (StatusCode::CONFLICT, Html(text)).into_response()
     }
 
@@ -251,12 +265,12 @@ impl Server {
         let body = action::preview(asked, outcome, is_changed, &self.settings);
         let page = Page { title: &title, namespace: "", above: Vec::new(), live: Live::Still, body };
         // A preview stays as it is: the user confirms what it shows.
-        Html(page.render(Links::Server, &self.settings.about)).into_response()
+        Html(page.render(self.links(), &self.settings.about)).into_response()
     }
 }
 
 async fn preview(State(server): State<Arc<Server>>, Form(asked): Form<Asked>) -> Response {
-    apart(move || async move {
+    apart(server.links(), move || async move {
         match server.tried(&asked).await {
             Ok(outcome) => server.preview(&asked, &outcome, false),
             Err(response) => response,
@@ -266,7 +280,7 @@ async fn preview(State(server): State<Arc<Server>>, Form(asked): Form<Asked>) ->
 }
 
 async fn make(State(server): State<Arc<Server>>, Form(asked): Form<Asked>) -> Response {
-    apart(move || async move {
+    apart(server.links(), move || async move {
         let tried = match server.tried(&asked).await {
             Ok(tried) => tried,
             Err(response) => return response,
@@ -276,7 +290,8 @@ async fn make(State(server): State<Arc<Server>>, Form(asked): Form<Asked>) -> Re
         }
         let target = server.model.target_in(&asked.namespace);
         match asked.make(&target, DryRun::None, &server.settings).await {
-            Ok(_) => (StatusCode::SEE_OTHER, [(header::LOCATION, asked.object_page())]).into_response(),
+            Ok(_) => (StatusCode::SEE_OTHER, [(header::LOCATION, asked.object_page(server.links()))])
+                .into_response(),
             Err(failure) => server.failed_action(&asked, &failure),
         }
     })
@@ -325,7 +340,7 @@ mod tests {
             let target = Target::find(&Flags { kubeconfig: Some(file), ..flags }).await.unwrap();
             std::fs::remove_dir_all(&folder).unwrap();
             let guard = Guard::new(4000).unwrap();
-            let model = Arc::new(Model::new(target, Scope::Namespace("shop".to_owned())));
+            let model = Arc::new(Model::new(target, Scope::Namespace("shop".to_owned()), guard.links()));
             model.listed();
             let shown = Arc::clone(&model);
             tokio::spawn(async move { shown.show_changes().await });
@@ -339,8 +354,10 @@ mod tests {
             let routes = routes(Server { model, settings }, guard.clone());
             let mut served = Self { routes, guard, cookie: String::new() };
             let address = served.guard.address().replace("http://127.0.0.1:4000", "");
-            let (status, headers, _) = served.ask(Method::GET, &address, &[], "").await;
-            assert_eq!((status, headers[header::LOCATION].to_str().unwrap()), (303, "/"));
+            let address = address.strip_prefix(&served.guard.links().overview()).unwrap();
+            let (status, headers, _) = served.ask(Method::GET, address, &[], "").await;
+            let to = served.guard.links().overview();
+            assert_eq!((status, headers[header::LOCATION].to_str().unwrap()), (303, to.as_str()));
             served.cookie =
                 headers[header::SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
             served
@@ -353,7 +370,8 @@ mod tests {
             headers: &[(&str, &str)],
             body: &str,
         ) -> (u16, http::HeaderMap, String) {
-            let mut request = http::Request::builder().method(method).uri(path).header("host", HOST);
+            let uri = self.guard.links().at(path.trim_start_matches('/'));
+            let mut request = http::Request::builder().method(method).uri(uri).header("host", HOST);
             if !self.cookie.is_empty() {
                 request = request.header("cookie", &self.cookie);
             }

@@ -1,6 +1,6 @@
 //! What the command line says about all pages.
 
-use super::{guard::Guard, rights::Rights};
+use super::{guard::Guard, links::Links, rights::Rights};
 
 /// The settings.
 #[derive(Debug)]
@@ -15,4 +15,11 @@ pub(super) struct Settings {
     pub(super) rights: Rights,
     /// The cluster in words.
     pub(super) about: String,
+}
+
+impl Settings {
+    /// The addresses of the server's pages.
+    pub(super) fn links(&self) -> Links {
+        self.guard.as_ref().map_or(Links::Files(0), Guard::links)
+    }
 }

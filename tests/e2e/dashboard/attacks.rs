@@ -1,21 +1,30 @@
-//! Attacks from other pages in the browser of a person who has the dashboard open. The cookie of one port is sent to all ports of a
-//! host, so the checks of the server are what stops these pages.
+//! Attacks from other pages in the browser of a person who has the dashboard open. A browser sends a cookie to all ports of a host, so
+//! the path of the cookie is a secret, and the server checks each request.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use confrev_controlplane::wait_for;
 
 use crate::page::Page;
 use crate::shared::{Dashboard, running};
 use crate::story::shop;
+use crate::world::LIMIT;
 
-/// A web server on another port that answers every request with this page.
-fn hostile(page: String) -> String {
+/// A web server on another port that answers every request with this page, and the requests that it received.
+fn hostile(page: String) -> (String, Arc<Mutex<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
+    let received = Arc::new(Mutex::new(String::new()));
+    let heads = Arc::clone(&received);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
-            let _ = stream.read(&mut [0; 8192]);
+            let mut request = [0; 8192];
+            let length = stream.read(&mut request).unwrap_or_default();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            heads.lock().unwrap_or_else(PoisonError::into_inner).push_str(&request);
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                 page.len()
@@ -23,7 +32,7 @@ fn hostile(page: String) -> String {
             let _ = stream.write_all((head + &page).as_bytes());
         }
     });
-    address
+    (address, received)
 }
 
 #[test]
@@ -36,14 +45,15 @@ fn other_pages_can_neither_read_nor_act() {
     page.sees("Actions");
     // The page knows even the secret of the forms.
     let secret = page.browser.eval("document.querySelector('[name=form]').value");
-    let (origin, secret) = (dashboard.origin().to_owned(), secret.as_str().unwrap());
+    // The page even knows the path, which no page of another origin can learn.
+    let (root, secret) = (dashboard.root().to_owned(), secret.as_str().unwrap());
     let fields =
         [("form", secret), ("action", "pause"), ("namespace", world.name()), ("workload", "Rollout/web")]
             .map(|(name, value)| format!("<input name='{name}' value='{value}'>"))
             .concat();
-    let attack = hostile(format!(
-        "<form id=f method=post action='{origin}/actions/preview'>{fields}</form><iframe src='{origin}/'></iframe>
-         <script>window.read = fetch('{origin}/', {{credentials: 'include'}}).then((a) => a.text(), () => 'refused');</script>"
+    let (attack, received) = hostile(format!(
+        "<form id=f method=post action='{root}/actions/preview'>{fields}</form><iframe src='{root}/'></iframe>
+         <script>window.read = fetch('{root}/', {{credentials: 'include'}}).then((a) => a.text(), () => 'refused');</script>"
     ));
     page.browser.open(&attack);
     page.browser.eval(
@@ -53,7 +63,7 @@ fn other_pages_can_neither_read_nor_act() {
     page.browser.eval("setTimeout(() => document.getElementById('f').submit()); 0");
     page.sees("another web page asked for this");
     // A name that resolves to loopback.
-    page.browser.open(&format!("{}/", origin.replace("127.0.0.1", "localhost")));
+    page.browser.open(&format!("{}/", root.replace("127.0.0.1", "localhost")));
     page.sees("no session");
     let live = world.live(&web);
     assert_eq!(
@@ -61,8 +71,15 @@ fn other_pages_can_neither_read_nor_act() {
         serde_json::Value::Null,
         "nothing was written"
     );
-    page.browser.open(&format!("{origin}/"));
+    page.browser.open(&format!("{root}/"));
     page.sees("Rollout/web");
+    // The other server was visited with the cookie in the browser, at several paths, and got none.
+    page.browser.open(&format!("{attack}/sources/shop/configmap/demo"));
+    wait_for("the visit of another path", LIMIT, || {
+        let received = received.lock().unwrap_or_else(PoisonError::into_inner).to_lowercase();
+        assert!(!received.contains("cookie:"), "{received}");
+        if received.contains("get /sources/shop") { Ok(()) } else { Err(received) }
+    });
 }
 
 /// Names of keys and contents come from users of the cluster.

@@ -48,7 +48,7 @@ fn measures_pages_of_many_workloads() {
     let paint = "performance.getEntriesByType('paint').find((one) => one.name === 'first-contentful-paint').startTime";
     let size = "performance.getEntriesByType('navigation')[0].decodedBodySize";
     for _ in 0..3 {
-        page.browser.open(&format!("{}/", dashboard.origin()));
+        page.browser.open(&format!("{}/", dashboard.root()));
         page.sees(&format!("{WORKLOADS} shown"));
         let paint = wait_for("the first paint", LIMIT, || {
             let found = page

@@ -42,8 +42,8 @@ impl Dashboard {
         Self { process, address: line.trim().to_owned() }
     }
 
-    /// `http://127.0.0.1:PORT`.
-    pub(crate) fn origin(&self) -> &str {
+    /// `http://127.0.0.1:PORT/PATH`: the address of all pages, which no other program knows.
+    pub(crate) fn root(&self) -> &str {
         self.address.split("/?").next().unwrap()
     }
 

@@ -24,7 +24,7 @@ fn pages_follow_the_canary_story() {
     let (world, web) = shop("dashboard");
     let dashboard = Dashboard::start(&["-n", world.name()]);
     let mut page = Page::open(&dashboard);
-    assert_eq!(page.browser.eval("location.href"), format!("{}/", dashboard.origin()), "without the token");
+    assert_eq!(page.browser.eval("location.href"), format!("{}/", dashboard.root()), "without the token");
     page.sees("Rollout/web");
     page.sees("2 in all");
     page.sees("2 current");
@@ -48,13 +48,13 @@ fn pages_follow_the_canary_story() {
     page.browser.insert("nothing");
     page.sees("0 shown");
     page.sees("No workload matches");
-    page.browser.open(&format!("{}/?words=web", dashboard.origin()));
+    page.browser.open(&format!("{}/?words=web", dashboard.root()));
     page.sees("1 shown");
     page.choose("State", "held");
     page.sees("0 shown");
     page.choose("State", "current");
     page.sees("1 shown");
-    page.browser.open(&format!("{}/", dashboard.origin()));
+    page.browser.open(&format!("{}/", dashboard.root()));
     page.sees("2 shown");
     page.choose("Source", "ConfigMap/other");
     page.sees("1 shown");

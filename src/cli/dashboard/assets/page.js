@@ -143,7 +143,7 @@
     }
   };
 
-  const events = new EventSource(`/live/${live}`);
+  const events = new EventSource(`${body.dataset.root}live/${live}`);
   events.onopen = () => say("live");
   events.onerror = () => say("not connected: is the command still running?");
   // Changes between the page and the stream are in neither.

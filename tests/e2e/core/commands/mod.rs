@@ -1,6 +1,7 @@
 //! The commands on a real control plane: their output and their effects.
 
 mod analyses;
+mod dashboard_cookie;
 mod effects;
 mod errors;
 mod goldens;
