@@ -276,15 +276,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
         stopping.clone(),
     ));
     let schemas = Schemas::default().at_once(options.limits.checks());
-    let run = controller::run(
-        api.clone(),
-        shared.clone(),
-        schemas.clone(),
-        leadership,
-        metrics.clone(),
-        stopping.clone(),
-    );
-    let mut controller = tokio::spawn(run);
+    let mut controller = start_controller(&api, &shared, &schemas, leadership, (&metrics, &stopping));
     let mut watches = tokio::spawn(controller::watch_all(api.clone(), shared.clone()));
 
     let limits = options.limits.of_reviews();
@@ -319,6 +311,18 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     watches.abort();
     keepers.iter().chain(&key_keeper).chain(&recorder).for_each(tokio::task::JoinHandle::abort);
     result
+}
+
+/// Starts the controller's loop.
+fn start_controller(
+    api: &KubeApi,
+    shared: &Shared,
+    schemas: &Schemas,
+    leadership: Leadership,
+    (metrics, stop): (&Metrics, &watch::Receiver<bool>),
+) -> tokio::task::JoinHandle<()> {
+    let (api, shared, schemas) = (api.clone(), shared.clone(), schemas.clone());
+    tokio::spawn(controller::run(api, shared, schemas, leadership, metrics.clone(), stop.clone()))
 }
 
 /// The state, which passes its Events on if the options ask for notifications.

@@ -20,7 +20,7 @@ pub trait Meter: fmt::Debug + Send + Sync {
     fn take(&self, bytes: usize) -> bool;
     /// Returns that many bytes.
     fn give_back(&self, bytes: usize);
-    /// Waits until the caller may have a large content in memory: that of a ConfigMap or Secret of more than [`LARGE`] bytes.
+    /// Waits until the caller may have a large content in memory: that of a ConfigMap or Secret of more than 128 KiB.
     fn large_content(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }

@@ -281,7 +281,9 @@ mod tests {
         );
         assert_eq!(names.iter().filter(|name| fresh.take(name).is_some()).count(), MAX_FRESH - 1);
         let large = content(MAX_FRESH_BYTES / 3);
-        names.iter().for_each(|name| fresh.put(name, Arc::clone(&large)));
+        for name in &names {
+            fresh.put(name, Arc::clone(&large));
+        }
         assert_eq!(names.iter().filter(|name| fresh.take(name).is_some()).count(), 2, "large ones are fewer");
     }
 

@@ -119,16 +119,17 @@ pub fn answer() -> std::io::Result<()> {
     std::io::stdout().lock().write_all(&result)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-
-    use rustix::process::Signal;
-
     use super::*;
 
+    #[cfg(unix)]
     #[test]
     fn signal_says_which_limit_ended_child() {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        use rustix::process::Signal;
+
         let cause = |status| cause(ExitStatus::from_raw(status)).to_string();
         for (signal, expected) in [
             (Signal::XCPU, "was ended after 1 s of processor time"),

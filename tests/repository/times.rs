@@ -14,10 +14,9 @@ const FOLDERS: [&str; 8] = [
     "bench/instructions/tests",
 ];
 
-/// The files that measure times to print them or to wait, each with what it does with them.
-const MEASURE: [(&str, &str); 13] = [
+/// The files that measure times to print them or to wait, and the use of the times.
+const MEASURE: [(&str, &str); 12] = [
     ("tests/controlplane/src", "prints how long builds and suites took"),
-    ("tests/model/exhaustive/mod.rs", "prints how long the run took"),
     ("tests/endurance/chaos/main.rs", "prints how long each fault took"),
     ("tests/endurance/chaos/replicas.rs", "waits between two kills"),
     ("tests/endurance/storms/soak.rs", "prints when each sample was taken"),

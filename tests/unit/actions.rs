@@ -136,7 +136,13 @@ async fn roll_is_later_than_the_last_one() {
     let server = server([web]);
     let last_roll: Timestamp = "2200-01-01T00:00:00Z".parse().unwrap();
     let condition = Precondition::Version("1".to_owned());
-    let poke = Action::Poke { workload: key("web"), condition, last_roll: Some(last_roll), turns: None };
+    let poke = Action::Poke {
+        workload: key("web"),
+        condition,
+        last_roll: Some(last_roll),
+        turns: None,
+        checks: Vec::new(),
+    };
     assert_eq!(run(&server, poke).await, "Poked");
     let stored = server.get("ns/deployments/web").unwrap();
     assert_eq!(stored["metadata"]["annotations"][annotations::ROLL], "auto-2200-01-01T00:00:00.001Z");

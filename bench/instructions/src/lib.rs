@@ -5,6 +5,9 @@ pub use confrev_core::{annotations, compact, json, kinds, resolve, snapshot, tem
 // Included by path: as a crate it would need the whole program, whose optimised build takes longer than the test.
 #[path = "../../../src/admission/review.rs"]
 pub mod review;
+/// The function that escapes the texts of answers.
+#[path = "../../../src/text.rs"]
+pub mod text;
 
 /// The outcome that the metrics count.
 pub mod telemetry {

@@ -3,7 +3,8 @@ core/src/annotations.rs. */}}
 
 {{/* All labels. */}}
 {{- define "confrev.keys.labels" -}}
-["confrev.dev/enabled", "confrev.dev/group", "confrev.dev/revision", "confrev.dev/source"]
+["confrev.dev/enabled", "confrev.dev/group", "confrev.dev/group-revert", "confrev.dev/revision",
+"confrev.dev/source"]
 {{- end }}
 
 {{/* All annotations. */}}
@@ -17,7 +18,8 @@ core/src/annotations.rs. */}}
 "confrev.dev/live", "confrev.dev/seen", "confrev.dev/unhealthy", "confrev.dev/moved",
 "confrev.dev/previous", "confrev.dev/pinned", "confrev.dev/promoted", "confrev.dev/aborted",
 "confrev.dev/revoked", "confrev.dev/retried", "confrev.dev/refused", "confrev.dev/refused-at",
-"confrev.dev/enabled-by", "confrev.dev/source-name", "confrev.dev/digest", "confrev.dev/changed-at",
+"confrev.dev/enabled-by", "confrev.dev/partly-known", "confrev.dev/source-name",
+"confrev.dev/source-namespace", "confrev.dev/digest", "confrev.dev/bytes", "confrev.dev/changed-at",
 "confrev.dev/changed-by"]
 {{- end }}
 

@@ -58,7 +58,7 @@ impl Resolver<'_> {
     /// The source of a snapshot on hold. `None`: the hold has no effect, since its snapshot is missing.
     fn source_on_hold(&mut self, snapshot: &ObjectName) -> Result<Option<ObjectName>, Stop> {
         let is_new = !self.holds.stored.contains(snapshot);
-        // Refusing a creation would leave no workload: it may be the export of one whose snapshot is gone.
+        // Refusing a creation would leave no workload: it may be an export, and its snapshot may be missing.
         let is_created = self.request.old.is_none();
         let known = self.prior.source_of(snapshot.kind, &snapshot.name).filter(|source| *source != snapshot);
         if let Some(source) = known.filter(|_| !is_new) {

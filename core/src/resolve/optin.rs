@@ -40,7 +40,7 @@ pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
             && workload.annotation(annotations::ENABLED_BY).is_some()
     };
     let old = request.old.as_ref();
-    // Whoever creates a workload from the export of another one sends the label and the mark: the label is not the creator's own.
+    // An export has the label and the mark. The label of a workload that is created from it is not the user's own.
     let is_owned = || old.is_some() && workload.enabled_is_owned_after(old);
     let given = (is_given(workload) || old.is_some_and(is_given)) && !is_owned();
     match workload.label(annotations::ENABLED) {

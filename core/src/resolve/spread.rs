@@ -634,7 +634,7 @@ mod tests {
         assert_eq!(reason(waits(0)), None);
         assert_eq!(reason(moved(Health::Settled, 1)), None);
         assert_eq!(reason(moved(Health::Progressing, 1)), Some(Wait::Full));
-        let proof = Proof { workload: "a", rolled_back: false };
+        let proof = Proof { workload: Some("a"), rolled_back: false };
         assert_eq!(reason(moved(Health::Failed, 1)), Some(Wait::Bad(proof)));
     }
 
@@ -642,8 +642,8 @@ mod tests {
     fn waits_for_workloads_with_open_outcome() {
         let (full, failed, back) = (
             Some(Wait::Full),
-            Some(Wait::Bad(Proof { workload: "web", rolled_back: false })),
-            Some(Wait::Bad(Proof { workload: "web", rolled_back: true })),
+            Some(Wait::Bad(Proof { workload: Some("web"), rolled_back: false })),
+            Some(Wait::Bad(Proof { workload: Some("web"), rolled_back: true })),
         );
         let moved = |health| Moved { health, ..Moved::default() };
         let unwell = |health| Moved { was_unhealthy: true, ..moved(health) };
@@ -727,6 +727,7 @@ mod tests {
             (&first, Verdict { promoted: 2, ..none }, 100, None),
             (&first, Verdict { promoted: 1, ..none }, 100, ended),
             (&first, Verdict { refused: true, ..none }, 100, None),
+            (&first, Verdict { refused_elsewhere: true, ..none }, 100, None),
             (
                 &[moved(Health::Settled, 0), moved(Health::Progressing, 90), waits(2), waits(3)],
                 none,
@@ -914,7 +915,7 @@ mod tests {
             });
             assert_eq!(
                 policy.verdict(&source, &a),
-                Verdict { promoted: wave, promoted_at: at, aborted: true, refused: false },
+                Verdict { promoted: wave, promoted_at: at, aborted: true, ..Verdict::default() },
                 "{value}"
             );
             assert_eq!(policy.verdict(&source, &b), Verdict::default(), "{value}");

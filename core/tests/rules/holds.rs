@@ -169,7 +169,7 @@ fn hold_of_no_snapshot_is_refused() {
             (with_hold(&second, Some(hold)), Some(&second)),
             (with_hold(&second, Some(hold)), Some(&unlabelled)),
         ];
-        // A workload that is created may be the export of one whose snapshot is gone.
+        // A workload that is created may be an export, and its snapshot may be missing.
         if !part.contains("does not exist") {
             requests.push((created, None));
         }

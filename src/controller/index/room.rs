@@ -168,7 +168,7 @@ use super::shares::{of_bound, of_owners, of_revision, of_workload};
 
 #[cfg(test)]
 impl Index {
-    /// The bytes of all records, counted once more.
+    /// The bytes of all records, from the records themselves.
     pub(super) fn counted_bytes(&self) -> usize {
         let revisions = self.revisions.iter().map(|(key, revision)| of_revision(key, revision));
         let workloads = self.workloads().map(|(key, record)| of_workload(key, record));

@@ -37,7 +37,7 @@ impl State {
         }
         let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
         let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
-        let binding = owners::binding(all.clone(), &record.owners);
+        let binding = owners::binding(&self.index, name, all.clone(), &record.owners);
         let wanted = at_most(MAX_OWNERS.saturating_sub(others), binding, &record.owners);
         let owners: CompactSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
         if let Some(verify) = owners::verify_removed(index, name, &wanted, &record.owners) {

@@ -43,13 +43,21 @@ pub(crate) fn users(index: &Index, name: &Name) -> CompactSet<Owner> {
 /// owner, and an object without owners never. So a person who may create and delete workloads could delete an object that nothing has
 /// used. The first owner is a revision, which the workload's own controller makes to use the object. After that, each
 /// owner more only protects the object, as between two Jobs of a CronJob.
-pub(crate) fn binding(users: CompactSet<Owner>, present: &CompactSet<Owner>) -> CompactSet<Owner> {
+///
+/// In a partly known namespace, a revision that is left out may use the object. There, a workload may be the first owner.
+pub(crate) fn binding(
+    index: &Index,
+    name: &Name,
+    users: CompactSet<Owner>,
+    present: &CompactSet<Owner>,
+) -> CompactSet<Owner> {
     let is_revision = |owner: &Owner| {
         let is_it =
             |kind: &RevisionKind| kind.kind == &*owner.kind && kind.api_version() == *owner.api_version;
         REVISION_KINDS.iter().any(is_it)
     };
-    if present.is_empty() && !users.iter().any(is_revision) { CompactSet::default() } else { users }
+    let is_used = users.iter().any(is_revision) || index.keeper(&name.namespace).is_some();
+    if present.is_empty() && !is_used { CompactSet::default() } else { users }
 }
 
 /// The live read that is needed before these owners are added to those that the object has; `None` if none of them is in

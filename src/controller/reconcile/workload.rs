@@ -158,7 +158,8 @@ impl State {
         let version = || Precondition::Version(record.resource_version.clone());
         let condition = self.index.joining(key).cloned().unwrap_or_else(version);
         let turns = turns(&self.index, key, &record, &turn.unwrap_or_default());
-        let (checks, last_roll) = (schema_checks(&self.index, key, &record, turns.as_deref()), record.last_roll);
+        let (checks, last_roll) =
+            (schema_checks(&self.index, key, &record, turns.as_deref()), record.last_roll);
         let rolling = Rolling { since, before: record, turns: turns.clone() };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
         Reconciled::Act(Action::Poke { workload: key.clone(), condition, last_roll, turns, checks })

@@ -143,6 +143,15 @@ fn flood_of_warnings_silences_no_other_namespace() {
         drop(end);
     });
     assert!(confrev.metric("confrev_events_total{reason=\"Rolled\",outcome=\"dropped\"}") < 1.0);
+    // Each minute, the dropped Events are counted in their namespace.
+    let is_counted = |world: &World| {
+        let events = world.cluster.list("events", world.name(), "");
+        events
+            .iter()
+            .any(|event| event["reason"] == "EventsDropped" && event["involvedObject"]["kind"] == "Namespace")
+    };
+    wait_for("the number of dropped Events", 2 * LIMIT, || is_counted(&flood).then_some(()));
+    assert!(!is_counted(&other));
 }
 
 /// Ends the flood, even if the test fails.

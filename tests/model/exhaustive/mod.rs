@@ -88,7 +88,10 @@ fn run_sharing(
         (scenario.act)(&play);
         play.rest();
         let made = model.trial().made.clone();
-        play.check_quiet();
+        // Which revisions of a partly known namespace are known, and so own snapshots, may differ after a start.
+        if shares == ShareLimits::default() {
+            play.check_quiet();
+        }
         made
     }));
     play.check_spread();

@@ -128,11 +128,6 @@ fn names_of_one_tenant_stay_within_its_share() {
     world.delete("deployment", "web");
     let exists = || world.cluster.get("configmap", world.name(), &snapshot).ok_or("the snapshot is deleted");
     holds_for("that the snapshot is kept", KEPT, exists);
-    world.delete("replicaset", "late");
-    wait_for("the unused snapshot to be deleted", KNOWN_AGAIN, || {
-        let gone = world.cluster.get("configmap", world.name(), &snapshot).is_none();
-        gone.then_some(())
-    });
     println!("{} MiB at most after a start", confrev.status("VmHWM") / 1024);
     assert!(confrev.status("VmHWM") / 1024 < MOST, "confrev used {} KiB", confrev.status("VmHWM"));
 
@@ -140,4 +135,8 @@ fn names_of_one_tenant_stay_within_its_share() {
     assert!(code == 200, "{code} {answer}");
     wait_for("the namespace to be known again", KNOWN_AGAIN, || partly_known(0.0));
     assert!(confrev.metric("confrev_index_bytes") < bytes);
+    wait_for("the unused snapshot to be deleted", KNOWN_AGAIN, || {
+        let gone = world.cluster.get("configmap", world.name(), &snapshot).is_none();
+        gone.then_some(())
+    });
 }
