@@ -300,16 +300,17 @@ dyn(variables.old{{ $at }}{{ if $i }}.orValue({}){{ end }}), dyn({{ $field | quo
 refuses the write, so every path is optional: a Rollout with workloadRef has no template, and an object may have no labels or
 annotations. */}}
 {{- define "confrev.workloadConditions" -}}
-# If only confrev's namespace is deleted, this object remains, and no webhook could answer. So this condition checks a
-# right that is deleted with the namespace: without it, nothing is sent.
+# If only confrev's namespace is deleted, this object remains, and no webhook could answer. So this condition
+# checks a right that is deleted with the namespace: without it, nothing is sent.
 - name: confrev-is-installed
   expression: >-
     {{- include "confrev.installed" . | nindent 4 }}
 # The removal of the last finalizer of an object under deletion must never be blocked.
 - name: not-being-deleted
   expression: '!has(object.metadata.deletionTimestamp)'
-# A CronJob's template is resolved when the CronJob is admitted, and its Jobs have the resolved template. If Jobs were
-# sent here, no schedule would run while confrev is down, and a CronJob's own opt-out would not apply to its Jobs.
+# A CronJob's template is resolved when the CronJob is admitted, and its Jobs have the resolved template. If Jobs
+# were sent here, no schedule would run while confrev is down, and a CronJob's own opt-out would not apply to its
+# Jobs.
 - name: not-the-job-of-a-cronjob
   expression: >-
     request.kind.kind != "Job" || !object.metadata.?ownerReferences.orValue([]).exists(o,

@@ -63,7 +63,10 @@ fn manifests_have_comments_and_no_ca_bundle() {
             assert!(text.lines().any(|line| line.starts_with(comment)), "{file} lacks {comment:?}");
         }
         assert!(!text.contains("caBundle:") && !text.contains("# Source:"), "{file}");
-        assert!(text.lines().all(|line| line.len() <= 120 && line.trim_end() == line), "{file} is not tidy");
+        // A regular expression is one literal: the API server could not estimate the cost of several.
+        let is_short = |line: &str| line.len() <= 120 || line.contains(".matches(r'");
+        let untidy = text.lines().find(|line| !is_short(line) || line.trim_end() != *line);
+        assert_eq!(untidy, None, "{file} is not tidy");
         assert_eq!(
             objects(&text)[0]["kind"],
             "Namespace",

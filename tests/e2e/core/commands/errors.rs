@@ -153,7 +153,7 @@ fn each_error_is_one_line_with_exit_code() {
             let said = world.confrev(&["check", "--as", "nobody"]);
             assert!(
                 said.code == 1
-                    && said.stderr.contains("7 of 8 checks")
+                    && said.stderr.contains("8 of 9 checks")
                     && said.stdout.matches("\"nobody\" cannot").count() >= 5,
                 "{said:?}"
             );
