@@ -153,7 +153,7 @@ fn roles_of_users_hold_exactly_what_commands_need() {
         let found = person.answers("check", 0);
         // There are no pods, and two checks need a right to ask about other users, or to create workloads.
         let passed = found.lines().filter(|line| line.starts_with("ok "));
-        assert_eq!(passed.count(), 5, "{found}");
+        assert_eq!(passed.count(), 6, "{found}");
     };
     viewer_reads(&viewer);
     let refused = viewer.run(&["undo", "deployment/deployment"]);

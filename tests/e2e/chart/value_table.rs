@@ -190,7 +190,7 @@ fn program() -> Vec<Row> {
             WEBHOOKS,
             "/webhooks/2/matchConditions/1/expression",
             json!(
-                "!(request.name in [\"kube-root-ca.crt\", \"openshift-service-ca.crt\", \"istio-ca-root-cert\", \"bundle\"])"
+                "!(object.metadata.?name.orValue(\"\") in [\"kube-root-ca.crt\", \"openshift-service-ca.crt\", \"istio-ca-root-cert\", \"bundle\"])"
             ),
         ),
         extra(DEPLOYMENT, ARGUMENT, json!("--kind=apps.kruise.io/v1alpha1/clonesets/CloneSet=spec.template")),

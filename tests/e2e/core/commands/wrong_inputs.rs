@@ -180,7 +180,7 @@ const LINES: &[(&str, i32, &str)] = &[
         "ConfigMap \"demo\" has no snapshot \"/root\": see its history; quote ~N, as in '~1'",
     ),
     ("status --token wrong", 1, "the API server at URL rejected the credentials: log in again"),
-    ("check --confrev-namespace nowhere", 3, "2 of 8 checks failed"),
+    ("check --confrev-namespace nowhere", 3, "2 of 9 checks failed"),
     ("version --client -o name", 2, "a version has no name: use --output table, json or yaml"),
 ];
 
