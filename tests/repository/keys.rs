@@ -26,7 +26,9 @@ fn read(path: &str) -> String {
 /// A named template with a list in CEL, broken into lines.
 fn list(name: &str, about: &str, items: impl IntoIterator<Item = String>) -> String {
     let mut lines = vec![String::new()];
-    let items: Vec<_> = items.into_iter().collect();
+    let mut items: Vec<_> = items.into_iter().collect();
+    // Users see some of the lists in messages.
+    items.sort();
     for (place, item) in items.iter().enumerate() {
         let end = if place + 1 == items.len() { "" } else { "," };
         let line = lines.last_mut().unwrap();
