@@ -59,17 +59,17 @@ impl<'r> Resolver<'r> {
         own: Option<&str>,
     ) -> Result<String, Stop> {
         let digest = present.digest();
-        let usual = DIGITS.map(|digits| snapshot_name(&source.name, &digest, digits));
-        for (place, name) in own.into_iter().chain(usual.iter().map(String::as_str)).enumerate() {
-            if place > 0 && self.facts.object(&ObjectName::new(source.kind, name)).is_none() {
+        let usual = || DIGITS.iter().map(|digits| snapshot_name(&source.name, &digest, *digits));
+        for (place, name) in own.map(str::to_owned).into_iter().chain(usual()).enumerate() {
+            if place > 0 && self.facts.object(&ObjectName::new(source.kind, name.as_str())).is_none() {
                 // All at once: one round of reads, however many are taken.
-                let others = usual.iter().map(|name| ObjectName::new(source.kind, name.as_str()));
+                let others = usual().map(|name| ObjectName::new(source.kind, name));
                 let unread = others.filter(|name| self.facts.object(name).is_none());
                 self.needs.extend(unread.map(Need::Object));
                 self.spares(source)?;
             }
-            if self.is_snapshot_or_free(source, present, name)? {
-                return Ok(name.to_owned());
+            if self.is_snapshot_or_free(source, present, &name)? {
+                return Ok(name);
             }
         }
         let Spares { known, digits } = self.spares(source)?;
