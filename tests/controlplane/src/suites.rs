@@ -80,6 +80,13 @@ struct Ended {
     again: String,
 }
 
+impl Ended {
+    fn line(&self) -> String {
+        let word = if self.has_passed { "passed" } else { "FAILED" };
+        format!("{word} in {:>4} s: {}", self.seconds, self.name)
+    }
+}
+
 /// The state that the lanes share.
 #[derive(Debug, Default)]
 struct Board {
@@ -169,10 +176,8 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
 /// A line for each suite, failed ones last, each with the command that repeats it.
 fn summary(ended: &[Ended]) -> Vec<String> {
     let (passed, failed): (Vec<_>, Vec<_>) = ended.iter().partition(|suite| suite.has_passed);
-    let passed = passed.into_iter().map(|suite| format!("passed in {:>4} s: {}", suite.seconds, suite.name));
-    let failed = failed
-        .into_iter()
-        .map(|suite| format!("FAILED in {:>4} s: {}; again: {}", suite.seconds, suite.name, suite.again));
+    let passed = passed.into_iter().map(Ended::line);
+    let failed = failed.into_iter().map(|suite| format!("{}; again: {}", suite.line(), suite.again));
     passed.chain(failed).collect()
 }
 
@@ -233,7 +238,7 @@ fn lane(program: &OsString, arguments: &[OsString], board: &Board) -> Result<()>
         let seconds = start.elapsed().as_secs();
         let suite = Ended { name: suite.name, has_passed, seconds, again: again.join(" ") };
         let mut ended = locked(&board.ended);
-        show(&summary(std::slice::from_ref(&suite)).concat(), &log);
+        show(&suite.line(), &log);
         ended.push(suite);
     }
     Ok(())
