@@ -115,3 +115,18 @@ fn unused_snapshots_take_at_most_16_mib() {
         expect(&events.iter().any(|event| event["reason"] == "SnapshotsDropped"), &true)
     });
 }
+
+/// 14 MiB of sources: their reads and their snapshots fit into the memory of one review.
+#[test]
+fn workload_with_many_large_sources_is_admitted() {
+    let _confrev = running();
+    let world = World::new("large-sources");
+    let names: Vec<_> = (0..20).map(|number| format!("s{number}")).collect();
+    for name in &names {
+        world.set_config(name, &"x".repeat(700 << 10));
+    }
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    world.apply(&Workload::new(Kind::Deployment, "web", &names).replicas(0).manifest()).ok();
+    let snapshots = world.snapshots();
+    assert_eq!(snapshots.len(), names.len());
+}
