@@ -295,7 +295,7 @@ bench-slo: static controlplane ## Measure writes of workloads while 5,000 others
 	$(BENCH) slo $(BENCH_BIN) $(BENCH_FOLDER)
 
 picture: controlplane ## Draw the dashboard again, with data of a real Prometheus (Debian's package `prometheus`)
-	$(CONTROLPLANE) run -- $(CARGO) test --locked --test core -- picture:: --include-ignored --test-threads=1
+	$(CONTROLPLANE) run -- $(CARGO) test --locked --test core picture::writes -- --ignored
 
 pictures: controlplane ## Take the pictures of `kubectl confrev dashboard` again (Debian's package `chromium`)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test dashboard -- pictures:: --include-ignored --test-threads=1
