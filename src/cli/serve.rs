@@ -77,8 +77,8 @@ pub(super) struct ServeOptions {
     #[arg(long, env = "CONFREV_ORPHAN_GRACE", default_value = "10m", value_name = "DURATION", value_parser = signed_duration)]
     orphan_grace: SignedDuration,
     /// Automatic rolls per second, over all workloads. After an idle second, this many may start at once.
-    #[arg(long, env = "CONFREV_ROLL_RATE", default_value_t = 200, value_name = "COUNT",
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, env = "CONFREV_ROLL_RATE", default_value_t = controller::Config::default().rolls_per_second,
+          value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     roll_rate: u32,
     /// How long a change of a source waits for an apply of the workload that includes it. Both together then make one new
     /// revision.

@@ -21,6 +21,19 @@ pub struct Config {
     pub secrets: bool,
 }
 
+/// The defaults of the options.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            settle: SignedDuration::from_secs(1),
+            orphan_grace: SignedDuration::from_mins(10),
+            rolls_per_second: 200,
+            max_snapshots: 2000,
+            secrets: false,
+        }
+    }
+}
+
 impl Config {
     /// The kinds of sources that are watched.
     pub(super) fn source_kinds(&self) -> &'static [SourceKind] {

@@ -147,13 +147,7 @@ impl Replica {
         keys: Option<DigestKeys>,
         shares: ShareLimits,
     ) -> Self {
-        let config = Config {
-            settle: SignedDuration::from_secs(1),
-            orphan_grace: GRACE,
-            rolls_per_second: 200,
-            max_snapshots: 2000,
-            secrets: keys.is_some(),
-        };
+        let config = Config { orphan_grace: GRACE, secrets: keys.is_some(), ..Config::default() };
         let source_kinds = if keys.is_some() { &SOURCE_KINDS[..] } else { &SOURCE_KINDS[..1] };
         let state = State::new(Arc::clone(kinds), config).keyed_by(keys.unwrap_or_default()).sharing(shares);
         let shared = Shared::new(state, Readiness::new().register("caches"));

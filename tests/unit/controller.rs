@@ -73,13 +73,7 @@ impl Desk {
 
     /// A desk whose watches have not listed all objects.
     pub(crate) fn unsynced() -> Self {
-        let config = Config {
-            settle: SignedDuration::from_secs(1),
-            orphan_grace: SignedDuration::from_mins(10),
-            rolls_per_second: 100,
-            max_snapshots: 2000,
-            secrets: false,
-        };
+        let config = Config { rolls_per_second: 100, ..Config::default() };
         let state = State::new(Arc::new(Kinds::default()), config);
         Self { state, now: Timestamp::from_second(1_000_000).unwrap() }
     }

@@ -42,6 +42,7 @@ mod rotated_config_maps;
 mod schema_limits;
 mod schemas;
 mod secret_digests;
+mod site;
 mod snapshot_bytes;
 mod state_metrics;
 mod terminating_objects;

@@ -142,13 +142,7 @@ impl OptIn {
         world.set("demo", json!({"color": "blue"}));
         world.namespace.enabled = true;
         let mut desk = Desk::new();
-        let config = Config {
-            settle: SignedDuration::from_secs(1),
-            orphan_grace: SignedDuration::from_mins(10),
-            rolls_per_second,
-            max_snapshots: 2000,
-            secrets: false,
-        };
+        let config = Config { rolls_per_second, ..Config::default() };
         desk.state = State::new(Arc::new(Kinds::default()), config);
         desk.state.set_synced();
         let stored = (0..workloads).map(|number| {

@@ -20,18 +20,12 @@ use super::{
 /// If more workloads are due than the rate allows, the workload that has waited longest rolls first, whatever its name.
 #[test]
 fn workload_gets_its_turn_despite_busy_others() {
-    let (seconds, noisy) = (SignedDuration::from_secs, 60);
+    let noisy = 60;
     let mut world = World::default();
     world.set("demo", json!({"color": "0"}));
     world.set("other", json!({"color": "0"}));
     let mut desk = Desk::new();
-    let config = Config {
-        settle: seconds(1),
-        orphan_grace: SignedDuration::from_mins(10),
-        rolls_per_second: 10,
-        max_snapshots: 2000,
-        secrets: false,
-    };
+    let config = Config { rolls_per_second: 10, ..Config::default() };
     desk.state = State::new(Arc::new(Kinds::default()), config);
     desk.state.set_synced();
     let web = record(&stored(&mut world, "web"), Health::Settled);

@@ -1,89 +1,27 @@
 //! The limits of checks against schemas: of content, time and memory, and of the processes that run them.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::collections::BTreeMap;
 
-use axum::body::Body as ReviewBody;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use confrev::{
-    admission::{Context, ReviewLimits, router},
-    annotations,
-    cluster::KubeApi,
-    controller::Shared,
-    kinds::Kinds,
-    schema::Schemas,
-    telemetry::{Metrics, Readiness},
-};
-use http::{Request, Response, StatusCode};
-use kube::client::Body;
+use confrev::annotations;
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
-use super::controller::Desk;
+use super::site::{self, PROGRAM, Site, write_of};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_confrev");
 /// The most bytes that the API server stores in the values of one object.
 const MAX: usize = 1 << 20;
 
 /// Admission of sources in namespace `shop`, which has one schema.
-#[derive(Clone)]
-struct Site {
-    schema: Arc<Value>,
-    schemas: Schemas,
-    reads: Arc<AtomicUsize>,
+fn site(schema: &Value, program: &str) -> Site {
+    let metadata = json!({"name": "schemas", "annotations": {annotations::SCHEMA_FOR: "shop"}});
+    let object = json!({"metadata": metadata, "data": {"app": schema.to_string()}});
+    Site::new([("shop/configmaps/schemas".to_owned(), object)].into(), program)
 }
 
-impl Site {
-    fn new(schema: Value, program: &str) -> Self {
-        Self { schema: Arc::new(schema), schemas: Schemas::of(program.into()), reads: Arc::default() }
-    }
-
-    /// Why a write of a source is refused; `None` if it is not. `timeout`: what the API server states.
-    async fn refusal(&self, timeout: &str, kind: &str, new: &Value, old: Option<&Value>) -> Option<String> {
-        let site = self.clone();
-        let service = tower::service_fn(move |_: Request<Body>| {
-            site.reads.fetch_add(1, Ordering::SeqCst);
-            let metadata = json!({"name": "schemas", "annotations": {annotations::SCHEMA_FOR: "shop"}});
-            let object = json!({"metadata": metadata, "data": {"app": site.schema.to_string()}});
-            let mut response = Response::new(Body::from(object.to_string().into_bytes()));
-            *response.status_mut() = StatusCode::OK;
-            std::future::ready(Ok::<_, Infallible>(response))
-        });
-        let kinds = Arc::new(Kinds::default());
-        let context = Context {
-            api: KubeApi::new(kube::Client::new(service, "shop"), kinds.clone(), Metrics::new()),
-            kinds,
-            secrets: true,
-            limits: ReviewLimits::default(),
-            shared: Shared::new(Desk::new().state, Readiness::new().register("caches")),
-            metrics: Metrics::new(),
-            schemas: self.schemas.clone(),
-            users: None,
-        };
-        let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
-        let request = json!({
-            "uid": "u", "name": "demo", "namespace": "shop", "object": new, "oldObject": old,
-            "operation": operation, "resource": {"group": "", "version": "v1", "resource": kind},
-        });
-        let review =
-            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-        let request = Request::post(format!("/mutate/{kind}?timeout={timeout}"))
-            .header("content-type", "application/json")
-            .body(ReviewBody::from(review.to_string()))
-            .unwrap();
-        let response = router(context).oneshot(request).await.unwrap();
-        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        let answer: Value =
-            serde_json::from_slice(&body).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&body)));
-        let response = &answer["response"];
-        (response["allowed"] == false).then(|| response["status"]["message"].as_str().unwrap().to_owned())
-    }
+/// Why a write of a source is refused; `None` if it is not. `timeout`: what the API server states.
+async fn refusal(site: &Site, timeout: &str, kind: &str, new: &Value, old: Option<&Value>) -> Option<String> {
+    let path = format!("/mutate/{kind}?timeout={timeout}");
+    site::message(&site.answer(&path, false, &write_of(kind, new, old)).await)
 }
 
 /// A source with these values.
@@ -111,7 +49,7 @@ fn bomb() -> Value {
 /// No process starts, and the schema is not read: the program does not exist.
 #[tokio::test]
 async fn content_that_no_api_server_stores_is_refused() {
-    let site = Site::new(json!(true), "/nonexistent");
+    let site = site(&json!(true), "/nonexistent");
     let small = source(&json!({"a.json": "1"}));
     let text = |bytes| json!({"a.json": "x".repeat(bytes)});
     let escaped = json!({"a.json": "\u{1}".repeat(MAX + 1)});
@@ -128,12 +66,12 @@ async fn content_that_no_api_server_stores_is_refused() {
         ("configmaps", small.clone(), Some(source(&text(MAX + 1)))),
     ];
     for (number, (kind, new, old)) in cases.iter().enumerate() {
-        let refused = site.refusal("3s", kind, new, old.as_ref()).await.unwrap_or_default();
+        let refused = refusal(&site, "3s", kind, new, old.as_ref()).await.unwrap_or_default();
         assert!(refused.contains("the API server stores 1048576 at most"), "{number}: {refused}");
     }
-    assert_eq!(site.reads.load(Ordering::SeqCst), 0, "no schema is read");
+    assert_eq!(site.reads(), 0, "no schema is read");
     // One byte less is checked.
-    let refused = site.refusal("3s", "configmaps", &source(&text(MAX)), None).await.unwrap_or_default();
+    let refused = refusal(&site, "3s", "configmaps", &source(&text(MAX)), None).await.unwrap_or_default();
     assert!(refused.contains("its process could not be started"), "{refused}");
 }
 
@@ -143,35 +81,30 @@ async fn largest_content_is_checked() {
     let text = format!("[{}{item}]", format!("{item},").repeat(MAX / (item.len() + 1) - 1));
     assert!(text.len() > MAX - 200 && text.len() <= MAX, "{}", text.len());
     let items = json!({"type": "object", "required": ["name"]});
-    let site = Site::new(json!({"type": "array", "items": items}), PROGRAM);
+    let site = site(&json!({"type": "array", "items": items}), PROGRAM);
     // A debug build may need more than its processor time on a busy machine; a fault of memory would come first.
-    let refused = site.refusal("3s", "configmaps", &source(&json!({"a.json": text})), None).await;
+    let refused = refusal(&site, "3s", "configmaps", &source(&json!({"a.json": text})), None).await;
     assert!(refused.as_ref().is_none_or(|refused| !refused.contains("memory")), "{refused:?}");
 }
 
 #[tokio::test]
 async fn refusal_says_which_limit_ended_the_check() {
     let small = source(&json!({"a.json": "1"}));
-    let endless = Site::new(endless(), PROGRAM);
+    let endless = site(&endless(), PROGRAM);
     let cases = [
         (&endless, "10s", &small, "was ended after "),
         (&endless, "1s", &small, "was ended after 0."),
-        (&Site::new(json!(true), PROGRAM), "10s", &bomb(), "was ended after it used 23 MiB of memory"),
+        (&site(&json!(true), PROGRAM), "10s", &bomb(), "was ended after it used 23 MiB of memory"),
         (
-            &Site::new(json!(true), "/bin/false"),
+            &site(&json!(true), "/bin/false"),
             "3s",
             &small,
             "failed, which is a defect of confrev (exit status: 1)",
         ),
-        (
-            &Site::new(json!(true), "/nonexistent"),
-            "3s",
-            &small,
-            "was not run: its process could not be started",
-        ),
+        (&site(&json!(true), "/nonexistent"), "3s", &small, "was not run: its process could not be started"),
     ];
     for (site, timeout, source, expected) in cases {
-        let refused = site.refusal(timeout, "configmaps", source, None).await.unwrap_or_default();
+        let refused = refusal(site, timeout, "configmaps", source, None).await.unwrap_or_default();
         assert!(refused.contains(expected), "{expected}: {refused}");
         assert!(refused.contains("schemas/app (annotation confrev.dev/schema)"), "{refused}");
     }
@@ -180,22 +113,22 @@ async fn refusal_says_which_limit_ended_the_check() {
 /// The API server answered: the refusal must not say that it did not.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusal_says_that_check_found_no_turn() {
-    let mut site = Site::new(endless(), PROGRAM);
+    let mut site = site(&endless(), PROGRAM);
     site.schemas = site.schemas.at_once(1);
     let small = source(&json!({"a.json": "1"}));
     let (first, busy) = (site.clone(), small.clone());
-    let first = tokio::spawn(async move { first.refusal("10s", "configmaps", &busy, None).await });
+    let first = tokio::spawn(async move { refusal(&first, "10s", "configmaps", &busy, None).await });
     let holds_turn = async {
-        while site.reads.load(Ordering::SeqCst) == 0 {
+        while site.reads() == 0 {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(30), holds_turn)
         .await
         .expect("the first check begins");
-    let refused = site.refusal("1s", "configmaps", &small, None).await.unwrap_or_default();
+    let refused = refusal(&site, "1s", "configmaps", &small, None).await.unwrap_or_default();
     assert!(refused.contains("was not run: other checks took all the time of this request"), "{refused}");
-    assert_eq!(site.reads.load(Ordering::SeqCst), 1, "a check that waits holds no schema");
+    assert_eq!(site.reads(), 1, "a check that waits holds no schema");
     let first = first.await.unwrap().unwrap_or_default();
     assert!(first.contains("was ended after"), "{first}");
 }

@@ -1,29 +1,10 @@
 //! Sources with a JSON Schema, through the admission of sources and the child process of a check.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
-
-use axum::body::Body as ReviewBody;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use confrev::{
-    admission::{Context, ReviewLimits, router},
-    annotations,
-    cluster::KubeApi,
-    controller::Shared,
-    kinds::Kinds,
-    schema::Schemas,
-    server::Arrival,
-    telemetry::{Metrics, Readiness},
-};
-use http::{Request, Response, StatusCode};
-use kube::client::Body;
+use confrev::annotations;
 use serde_json::{Value, json};
-use tokio::time::Instant;
-use tower::ServiceExt as _;
 
-use super::controller::Desk;
-
-/// Objects by `NAMESPACE/RESOURCE/NAME`: what the API server has.
-type Stored = BTreeMap<String, Value>;
+use super::site::{self, PROGRAM, Site, Stored, write_of};
 
 /// A ConfigMap with schemas.
 fn schemas(schema: &Value, annotations: &Value) -> Value {
@@ -71,58 +52,14 @@ fn source(schema: &str, keys: Option<&str>, data: &Value) -> Value {
 
 /// The answer of the webhook to a review. `is_verified`: its client has a certificate.
 async fn answer(stored: &Stored, path: &str, is_verified: bool, request: &Value) -> Value {
-    let stored = Arc::new(stored.clone());
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let stored = Arc::clone(&stored);
-        async move {
-            let path = request.uri().path().split("/namespaces/").nth(1).unwrap_or_default().to_owned();
-            let found = stored.get(&path).cloned();
-            let is_found = found.is_some();
-            let object = found.unwrap_or_else(|| json!({"kind": "Status", "reason": "NotFound"}));
-            let mut response = Response::new(Body::from(object.to_string().into_bytes()));
-            *response.status_mut() = if is_found { StatusCode::OK } else { StatusCode::NOT_FOUND };
-            Ok::<_, Infallible>(response)
-        }
-    });
-    let kinds = Arc::new(Kinds::default());
-    let context = Context {
-        api: KubeApi::new(kube::Client::new(service, "shop"), kinds.clone(), Metrics::new()),
-        kinds,
-        secrets: true,
-        limits: ReviewLimits::default(),
-        shared: Shared::new(Desk::new().state, Readiness::new().register("caches")),
-        metrics: Metrics::new(),
-        schemas: Schemas::of(env!("CARGO_BIN_EXE_confrev").into()),
-        users: None,
-    };
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-    let address = std::net::Ipv4Addr::LOCALHOST.into();
-    let request = Request::post(path)
-        .header("content-type", "application/json")
-        .extension(Arrival { address, is_verified, start: Instant::now() })
-        .body(ReviewBody::from(review.to_string()))
-        .unwrap();
-    let response = router(context).oneshot(request).await.unwrap();
-    let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-    serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
-}
-
-/// The request of a write of a source in namespace `shop`.
-fn write_of(kind: &str, name: &str, new: &Value, old: Option<&Value>) -> Value {
-    json!({
-        "uid": "u", "name": name, "namespace": "shop", "object": new, "oldObject": old,
-        "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
-        "resource": {"group": "", "version": "v1", "resource": kind},
-    })
+    Site::new(stored.clone(), PROGRAM).answer(path, is_verified, request).await
 }
 
 /// Why the webhook refuses a write of a source; `None` if it does not.
 async fn refusal(stored: &Stored, kind: &str, new: &Value, old: Option<&Value>) -> Option<String> {
-    let name = new["metadata"]["name"].as_str().unwrap_or_default();
-    let request = write_of(kind, name, new, old);
-    let response = answer(stored, &format!("/mutate/{kind}"), false, &request).await;
+    let response = answer(stored, &format!("/mutate/{kind}"), false, &write_of(kind, new, old)).await;
     assert!(response.get("warnings").is_none_or(|warnings| warnings == &json!([])), "{response}");
-    (response["allowed"] == false).then(|| response["status"]["message"].as_str().unwrap().to_owned())
+    site::message(&response)
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use confrev::{
         CopiedLabel, Digest, DigestKey, Identity, Keying, Made, ObjectName, SourceKind, snapshot_json,
     },
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -355,13 +355,7 @@ fn named(object: &str) -> Name {
 impl Keeper {
     /// Starts the controller with this key.
     fn start(world: World, stored: Value, key_byte: u8, first_snapshots: bool) -> Self {
-        let config = Config {
-            settle: SignedDuration::from_secs(1),
-            orphan_grace: SignedDuration::from_mins(10),
-            rolls_per_second: 100,
-            max_snapshots: 2000,
-            secrets: true,
-        };
+        let config = Config { rolls_per_second: 100, secrets: true, ..Config::default() };
         let keys = DigestKeys::default();
         keys.set(&[key_byte; 32]);
         let state = State::new(Arc::new(Kinds::default()), config).keyed_by(keys);

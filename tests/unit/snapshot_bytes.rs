@@ -36,13 +36,7 @@ fn named(number: usize) -> Name {
 
 impl Keeper {
     fn new() -> Self {
-        let config = Config {
-            settle: SignedDuration::from_secs(1),
-            orphan_grace: SignedDuration::from_mins(10),
-            rolls_per_second: 100,
-            max_snapshots: 2000,
-            secrets: false,
-        };
+        let config = Config { rolls_per_second: 100, ..Config::default() };
         let mut state = State::new(Arc::new(Kinds::default()), config).keeping_at_most(3 << 20);
         state.set_synced();
         let mut desk = Desk { state, now: Timestamp::from_second(1_000_000).unwrap() };

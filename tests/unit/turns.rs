@@ -56,13 +56,7 @@ impl Site {
         let blue = record(&stored(&mut world, "web"), Health::Settled);
         let lacks = record(&deployment(&["nowhere"]), Health::Settled);
         let mut desk = Desk::new();
-        let config = Config {
-            settle: SignedDuration::from_secs(1),
-            orphan_grace: SignedDuration::from_mins(10),
-            rolls_per_second: RATE,
-            max_snapshots: 2000,
-            secrets: false,
-        };
+        let config = Config { rolls_per_second: RATE, ..Config::default() };
         desk.state = State::new(Arc::new(Kinds::default()), config);
         desk.state.set_synced();
         Self { desk, blue, lacks }

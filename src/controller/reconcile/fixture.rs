@@ -36,13 +36,7 @@ pub(crate) fn brief(decided: &Reconciled) -> String {
 
 /// A state with these workloads of the namespace.
 pub(crate) fn state(workloads: &[(&str, &Record)]) -> State {
-    let config = Config {
-        settle: SignedDuration::from_secs(2),
-        orphan_grace: SignedDuration::from_mins(10),
-        rolls_per_second: 1000,
-        max_snapshots: 2000,
-        secrets: false,
-    };
+    let config = Config { settle: SignedDuration::from_secs(2), rolls_per_second: 1000, ..Config::default() };
     let mut state = State::new(Arc::new(Kinds::default()), config);
     state.index = index(workloads);
     state

@@ -920,13 +920,7 @@ mod tests {
 
     #[test]
     fn state_forgets_holds_of_deleted_workloads() {
-        let config = Config {
-            settle: SignedDuration::ZERO,
-            orphan_grace: SignedDuration::from_mins(10),
-            rolls_per_second: 1000,
-            max_snapshots: 2000,
-            secrets: false,
-        };
+        let config = Config { settle: SignedDuration::ZERO, rolls_per_second: 1000, ..Config::default() };
         let mut state = State::new(Arc::new(Kinds::default()), config);
         state.set_synced();
         let mut now = Timestamp::from_second(1_000_000).unwrap();

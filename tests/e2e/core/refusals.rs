@@ -1,7 +1,7 @@
 //! Rolls that a quota refuses: an Event and `status` say why, and the workload rolls once the cause is removed.
 
 use confrev_controlplane::wait_for;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::commands::Commands as _;
 use crate::events::told;
@@ -20,15 +20,7 @@ fn roll_refused_by_quota_is_reported() {
         world.wait_resolved(&web, "demo", "A");
         world.wait_at_rest();
         // Less than exist already, so no further ConfigMap is admitted.
-        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
-            "spec": {"hard": {"count/configmaps": "1"}}});
-        world.with_file(&["create"], &quota).ok();
-        wait_for("the quota to count", LIMIT, || {
-            let stored =
-                world.cluster.get("v1/resourcequotas", world.name(), "full").ok_or("it does not exist")?;
-            let used = &stored["status"]["used"]["count/configmaps"];
-            if used == &Value::Null { Err("it has no status") } else { Ok(()) }
-        });
+        world.limit_config_maps(1);
         world.set_config("demo", "B");
         let kind = text(&world.live(&web)["kind"]);
         for about in [format!("RollRefused {kind}/web"), "RollRefused ConfigMap/demo".to_owned()] {

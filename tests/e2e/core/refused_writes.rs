@@ -88,19 +88,7 @@ fn workload_is_refused_when_quota_refuses_its_snapshot() {
         wait_for("the namespace's own ConfigMap", LIMIT, || {
             expect(&world.cluster.list("configmap", world.name(), "").len(), &2)
         });
-        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
-            "spec": {"hard": {"count/configmaps": "2"}}});
-        world.with_file(&["create"], &quota).ok();
-        wait_for("the quota to count", LIMIT, || {
-            let stored = world.cluster.get("v1/resourcequotas", world.name(), "full").expect("it is there");
-            let used = text(&stored["status"]["used"]["count/configmaps"]);
-            // The quota controller counts from a cache, which may lag, and counts again only minutes later.
-            if used == "1" {
-                world.delete("resourcequota", "full");
-                world.with_file(&["create"], &quota).ok();
-            }
-            expect(&used, "2")
-        });
+        world.limit_config_maps(2);
         let refusal = world.apply(&web.manifest()).refused();
         assert!(refusal.contains("exceeded quota") && refusal.contains("confrev"), "{refusal}");
         // The source itself can be written: only the new snapshot would exceed the quota.

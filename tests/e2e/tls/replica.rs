@@ -69,13 +69,7 @@ impl Replica {
         ];
 
         let kinds = Arc::new(Kinds::with(&[]));
-        let config = Config {
-            settle: SignedDuration::from_secs(1),
-            orphan_grace: SignedDuration::from_mins(10),
-            rolls_per_second: 1,
-            max_snapshots: 2000,
-            secrets: false,
-        };
+        let config = Config { rolls_per_second: 1, ..Config::default() };
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));
         let api = KubeApi::new(client, kinds.clone(), metrics.clone());
         let limits = admission::ReviewLimits::default();

@@ -181,13 +181,7 @@ fn kind(name: &str) -> usize {
 }
 
 fn config() -> Config {
-    Config {
-        settle: SignedDuration::from_secs(1),
-        orphan_grace: SignedDuration::from_mins(10),
-        rolls_per_second: 100_000,
-        max_snapshots: 2000,
-        secrets: true,
-    }
+    Config { rolls_per_second: 100_000, secrets: true, ..Config::default() }
 }
 
 #[test]

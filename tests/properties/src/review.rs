@@ -12,7 +12,6 @@ use confrev::{
     telemetry::{Metrics, Readiness},
 };
 use http_body_util::BodyExt as _;
-use jiff::SignedDuration;
 use serde_json::Value;
 use tower::ServiceExt as _;
 
@@ -31,13 +30,7 @@ struct Site {
 impl Site {
     fn new() -> Self {
         let kinds = Arc::new(Kinds::default());
-        let config = Config {
-            settle: SignedDuration::from_secs(1),
-            orphan_grace: SignedDuration::from_mins(10),
-            rolls_per_second: 1,
-            max_snapshots: 2000,
-            secrets: true,
-        };
+        let config = Config { rolls_per_second: 1, secrets: true, ..Config::default() };
         let world = World::default();
         let shared = Shared::new(State::new(kinds.clone(), config), Readiness::new().register("caches"));
         let (limits, metrics) = (ReviewLimits::default(), Metrics::new());

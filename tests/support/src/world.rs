@@ -83,6 +83,27 @@ impl World {
         self.with_file(&["apply"], object)
     }
 
+    /// Lets the namespace have no more than `count` ConfigMaps: a ResourceQuota `full`, which counts already.
+    #[track_caller]
+    pub fn limit_config_maps(&self, count: usize) {
+        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
+            "spec": {"hard": {"count/configmaps": count.to_string()}}});
+        self.with_file(&["create"], &quota).ok();
+        wait_for("the quota to count", LIMIT, || {
+            let stored =
+                self.cluster.get("v1/resourcequotas", self.name(), "full").ok_or("it does not exist")?;
+            let used = stored["status"]["used"]["count/configmaps"].as_str().map(str::parse::<usize>);
+            let Some(Ok(used)) = used else { return Err(format!("its status is {}", stored["status"])) };
+            // The quota controller counts from a cache, which may lag, and counts again only minutes later.
+            if used + 1 == count {
+                self.delete("resourcequota", "full");
+                self.with_file(&["create"], &quota).ok();
+                return Err(format!("it counts {used}"));
+            }
+            Ok(())
+        });
+    }
+
     /// Writes a ConfigMap's only key.
     #[track_caller]
     pub fn set_config(&self, name: &str, text: &str) {

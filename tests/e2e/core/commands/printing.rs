@@ -88,14 +88,7 @@ fn forged_event_is_no_reason() {
     world.apply(&web.manifest()).ok();
     world.wait_resolved(&web, "demo", "A");
     world.wait_at_rest();
-    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
-        "spec": {"hard": {"count/configmaps": "1"}}});
-    world.with_file(&["create"], &quota).ok();
-    wait_for("the quota to count", LIMIT, || {
-        let stored =
-            world.cluster.get("v1/resourcequotas", world.name(), "full").ok_or("it does not exist")?;
-        if stored["status"]["used"]["count/configmaps"].is_null() { Err("it has no status") } else { Ok(()) }
-    });
+    world.limit_config_maps(1);
     world.set_config("demo", "B");
     let live = world.live(&web);
     let event = json!({
