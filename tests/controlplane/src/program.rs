@@ -160,7 +160,7 @@ impl Program {
         self.child = Some(child);
     }
 
-    /// The command line of the README, with these ports.
+    /// The command line of `docs/install.md`, with these ports.
     pub fn arguments(&self) -> Vec<String> {
         let certificates = match &self.certificates {
             Some(folder) => vec!["--tls-dir".to_owned(), folder.display().to_string()],

@@ -256,7 +256,7 @@ fn commands_for_client_certificates_and_uninstall_work() {
 #[test]
 fn commands_for_running_outside_the_cluster_work() {
     let mut admin = Administrator::new();
-    admin.reader.open("README.md", "Run it outside the cluster");
+    admin.reader.open("docs/install.md", "Run it outside the cluster");
     admin.types_each(&["kubectl apply", "kubectl --namespace confrev scale"]);
     let line = admin.reader.next("./target/release/confrev serve").line.replace('\\', " ");
     // Run by the administrator, on free ports.
