@@ -6,22 +6,34 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 /// Whether a character acts on what a person reads instead of being read: a control character, a line break, a mark of the
-/// writing direction, or an invisible character.
+/// writing direction, or an invisible character: Unicode's property Default_Ignorable_Code_Point, but for the two joiners (U+200C,
+/// U+200D), which change how words of some languages look.
 pub const fn is_active(character: char) -> bool {
     matches!(
         character,
         '\u{0}'..='\u{1f}'
             | '\u{7f}'..='\u{9f}'
             | '\u{ad}'
+            | '\u{34f}'
             | '\u{61c}'
-            | '\u{180e}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{17b4}'
+            | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
             | '\u{200b}'
             | '\u{200e}'
             | '\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
             | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
     )
 }
 
@@ -46,8 +58,12 @@ fn escape(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
             '\n' if is_escaped('\n') => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' if is_escaped('\t') => out.push_str("\\t"),
-            // All active characters have one UTF-16 code unit. Writing to a String cannot fail.
-            other if is_escaped(other) => drop(write!(out, "\\u{:04x}", u32::from(other))),
+            other if is_escaped(other) => {
+                for unit in other.encode_utf16(&mut [0; 2]) {
+                    // Writing to a String cannot fail.
+                    let _ = write!(out, "\\u{unit:04x}");
+                }
+            }
             other => out.push(other),
         }
     }
@@ -72,6 +88,7 @@ mod tests {
             ("\u{202e}gpj\u{202c}", "\\u202egpj\\u202c"),
             ("\u{2066}\u{2069}\u{200e}\u{200f}\u{61c}", "\\u2066\\u2069\\u200e\\u200f\\u061c"),
             ("a\u{200b}\u{2060}\u{feff}\u{ad}b", "a\\u200b\\u2060\\ufeff\\u00adb"),
+            ("a\u{e0061}\u{3164}\u{fe0f}\u{115f}", "a\\udb40\\udc61\\u3164\\ufe0f\\u115f"),
         ] {
             assert_eq!(line(active), shown);
             assert_eq!(block(active), shown);

@@ -13,6 +13,18 @@ macro_rules! prefix {
 /// The prefix of every label and annotation of confrev.
 pub const PREFIX: &str = prefix!();
 
+/// The most bytes in the value of a setting that is followed: twenty windows fit, and confrev remembers some values as they are
+/// written.
+pub const LONGEST: usize = 1024;
+
+/// What is remembered of a value. The rest of a longer one is cut, behind the first byte too many, so it remains too long.
+pub fn bounded(value: &str) -> &str {
+    &value[..value.ceil_char_boundary(LONGEST + 1)]
+}
+
+/// The most bytes in the annotation `revoked`: hundreds of names.
+pub const MAX_REVOKED: usize = 16 << 10;
+
 /// How an object has a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {

@@ -294,7 +294,7 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
     let (mut pinned, mut on_hold, mut lacking, mut postponed) = (
         Vec::new(),
         Vec::new(),
-        BTreeMap::<(&str, bool), Vec<String>>::new(),
+        BTreeMap::<(String, bool), Vec<String>>::new(),
         BTreeMap::<String, Vec<String>>::new(),
     );
     for (key, record) in state.workloads_using(source).filter(|(_, record)| record.track) {
@@ -311,12 +311,17 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
         }
         let reads = record.reads.get(&source.object).map_or(&[][..], |reads| &reads.keys);
         for read in reads.iter().filter(|read| read.required && !observed.has_key(&read.key)) {
-            lacking.entry((&read.key, record.refuses_missing_keys)).or_default().push(name());
+            lacking.entry((read.key.to_string(), record.refuses_missing_keys)).or_default().push(name());
         }
-        if !is_secret && state.ends_pin(key, source, observed) {
-            pinned.push(name());
+        if let Some(pin) = state.pin(key, source).filter(|_| !is_secret) {
+            pinned.push((name(), pin));
         }
     }
+    let objection = if is_secret { None } else { state.objection(source, observed, now) };
+    // What follows reads the content, and everybody waits for the state.
+    drop(state);
+    let pinned: Vec<_> =
+        pinned.into_iter().filter(|(_, pin)| pin.ends_with(observed)).map(|(name, _)| name).collect();
     let mut warnings = Vec::new();
     for ((key, is_refused), workloads) in lacking {
         let then = if is_refused {
@@ -349,7 +354,7 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
             annotations::WINDOW
         ));
     }
-    if !is_secret && let Some(objection) = state.objection(source, observed, now) {
+    if let Some(objection) = objection {
         warnings.push(format!(
             "confrev: no further workload will roll to this content: {objection} (annotation {})",
             if observed.spread_policy().has_waves() {

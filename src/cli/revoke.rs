@@ -417,10 +417,18 @@ impl Revocation {
             let earlier =
                 annotation(&live, annotations::REVOKED).unwrap_or_default().split(',').map(str::trim);
             revoked.extend(earlier.filter(|name| !name.is_empty()).map(str::to_owned));
-            let names: Vec<_> = revoked.into_iter().collect();
+            let names = revoked.into_iter().collect::<Vec<_>>().join(",");
+            if names.len() > annotations::MAX_REVOKED {
+                return Err(Failure::Refused(format!(
+                    "{path}: its annotation {} would have more than {} bytes: remove names of \
+                     snapshots that nothing can restore any more",
+                    annotations::REVOKED,
+                    annotations::MAX_REVOKED
+                )));
+            }
             let version = &live["metadata"]["resourceVersion"];
             let body = json!({"metadata": {
-                "resourceVersion": version, "annotations": {annotations::REVOKED: names.join(",")},
+                "resourceVersion": version, "annotations": {annotations::REVOKED: names},
             }});
             self.target.patch(&path, "application/merge-patch+json", &body, false).await?;
         }

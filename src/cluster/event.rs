@@ -15,6 +15,8 @@ use crate::{annotations, telemetry::metrics::Reason, text};
 pub const REPEAT_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 /// The longest note that the API server accepts, in bytes.
 const LONGEST_NOTE: usize = 1024;
+/// The most bytes of a text that tells Events apart; of a longer one, the hash counts.
+const LONGEST_SAME: usize = 64;
 
 /// A reference to an object in an Event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -122,11 +124,16 @@ impl Reason {
 }
 
 impl Event {
-    /// The same Event with a note that the API server accepts. Events wait in memory, and a note may hold a message of any
-    /// length.
+    /// The same Event with a note that the API server accepts. Events wait in memory and are remembered, and their texts may hold
+    /// hundreds of names, or a message of any length.
     #[must_use]
     pub(crate) fn within_limits(mut self) -> Self {
         self.note.truncate(self.note.floor_char_boundary(LONGEST_NOTE));
+        self.note.shrink_to_fit();
+        if self.same.len() > LONGEST_SAME {
+            let digest: [u8; 32] = Sha256::digest(&self.same).into();
+            self.same = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        }
         self
     }
 
@@ -197,6 +204,18 @@ mod tests {
             same: "a".to_owned(),
             at: Timestamp::from_second(600).unwrap(),
         }
+    }
+
+    /// Events wait and are remembered by the thousand.
+    #[test]
+    fn event_with_hundreds_of_names_is_small() {
+        let long = "a-missing-name, ".repeat(10_000);
+        let of = |same: &str| Event { note: long.clone(), same: same.to_owned(), ..event() }.within_limits();
+        let (one, other) = (of(&long), of(&long[1..]));
+        assert!(one.note.capacity() <= LONGEST_NOTE && one.same.len() <= LONGEST_SAME, "{one:?}");
+        assert_ne!(one.same, other.same);
+        assert_eq!(one.clone().within_limits(), one);
+        assert_eq!(of("short").same, "short");
     }
 
     /// All other Events have distinct names.

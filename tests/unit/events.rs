@@ -236,8 +236,8 @@ fn end_of_pin_is_reported_on_both() {
         resource_version: version.to_owned(),
         ..record(object, Health::Settled)
     };
-    let ends = |data: Value| desk.state.ends_pin(&key("web"), &name("demo"), &observed(data, json!({}), "5"));
-    assert!(ends(json!({"color": "red"})));
+    let pin = desk.state.pin(&key("web"), &name("demo")).expect("it is pinned");
+    assert!(pin.ends_with(&observed(json!({"color": "red"}), json!({}), "5")));
     for (round, again) in [("10", "11"), ("12", "13")] {
         desk.state.apply_workload(&key("web"), Some(version(&second, round)), desk.now);
         let note = format!("no longer keeps {BLUE}: uses {GREEN}");

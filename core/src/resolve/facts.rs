@@ -410,7 +410,7 @@ impl Observed {
 
     /// How far a change of it may spread. A promotion is about one change: it ends when the content is written again.
     pub fn spread_policy(&self) -> SpreadPolicy {
-        let mut policy = SpreadPolicy::read(|key| self.annotation_text(key));
+        let mut policy = SpreadPolicy::read(|key| self.annotation_text(key).map(annotations::bounded));
         let promoted_at = policy.promoted.as_deref().and_then(promotion_time);
         if promoted_at.is_some_and(|at| self.written().is_some_and(|written| at < written)) {
             policy.promoted = None;

@@ -228,7 +228,9 @@ impl Record {
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,
             health,
-            window: workload.annotation(annotations::WINDOW).map(Into::into),
+            window: workload
+                .annotation(annotations::WINDOW)
+                .map(|window| annotations::bounded(window).into()),
             by_namespace: workload.kind.rolls
                 && !workload.is_being_deleted()
                 && workload.annotation(annotations::ENABLED_BY).is_some()

@@ -36,6 +36,7 @@ const WITHIN_A_WEEK: SignedDuration = SignedDuration::from_hours(6 * 24);
 const FORM: &str =
     "DAYS HH:MM-HH:MM ZONE, such as \"Mon-Fri 09:00-17:00 Europe/Berlin\", several separated by semicolons";
 const MANY: &str = "at most 20 windows";
+const LONG: &str = "at most 1024 bytes";
 const NEVER: &str = "a start and an end that differ, since this window would never open";
 const ZONE: &str = "a time zone of the IANA database such as \"Europe/Berlin\", or none for UTC";
 
@@ -69,6 +70,9 @@ impl Windows {
     /// # Ok::<(), &str>(())
     /// ```
     pub fn parse(text: &str) -> Result<Self, &'static str> {
+        if text.len() > annotations::LONGEST {
+            return Err(LONG);
+        }
         let parts = text.split(';');
         if parts.clone().count() > MAX_WINDOWS {
             return Err(MANY);

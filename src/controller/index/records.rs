@@ -110,7 +110,7 @@ pub(crate) struct Gates {
 
 impl Gates {
     fn of(observed: &Observed) -> Option<Box<Self>> {
-        let text = |key: &str| observed.annotation(key).map(String::into_boxed_str);
+        let text = |key: &str| observed.annotation(key).map(|value| annotations::bounded(&value).into());
         let has_schema = observed.schema().is_some();
         let gates = Self { window: text(annotations::WINDOW), set: text(annotations::SET), has_schema };
         (gates.window.is_some() || gates.set.is_some() || has_schema).then(|| Box::new(gates))
@@ -127,7 +127,10 @@ impl SourceRecord {
             uid: observed.uid.as_str().into(),
             resource_version: observed.resource_version.clone(),
             present: observed.into(),
-            revoked: observed.annotation(annotations::REVOKED).map(Box::from),
+            revoked: observed
+                .annotation(annotations::REVOKED)
+                .filter(|names| names.len() <= annotations::MAX_REVOKED)
+                .map(Box::from),
             gates: Gates::of(observed),
             // A refused content needs its snapshot, which has the mark.
             keep: keep.max(usize::from(spread.reverts)),
@@ -219,4 +222,54 @@ pub struct BoundRecord {
     pub version: Version,
     /// Its ownerReferences, including those that others added.
     pub owners: CompactSet<Owner>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        resolve::{Windows, invalid_window},
+        snapshot::SourceKind,
+    };
+
+    /// Whoever may write a source decides how long its annotations are. The record does not grow with them.
+    #[test]
+    fn record_of_a_source_is_small_whatever_its_annotations() {
+        let keys = [
+            annotations::WINDOW,
+            annotations::SET,
+            annotations::WAVES,
+            annotations::BAKE,
+            annotations::ANALYSIS,
+            annotations::ON_FAILURE,
+            annotations::PROMOTED,
+            annotations::ABORTED,
+            annotations::RETRIED,
+            annotations::REVOKED,
+        ];
+        for key in keys {
+            let value = "Mon 09:00-17:00;".repeat(10_000);
+            let source = json!({"metadata": {"name": "demo", "annotations": {key: value}}, "data": {}});
+            let observed = Observed::read(SourceKind::ConfigMap, source.to_string().as_bytes()).unwrap();
+            let kept = format!("{:?}", SourceRecord::of(&observed)).len();
+            assert!(kept < 6 * annotations::LONGEST, "{key}: {kept} characters");
+        }
+    }
+
+    /// A cut value must not become valid: a source would follow a setting that nobody wrote.
+    #[test]
+    fn window_that_is_too_long_is_closed_before_and_after_it_is_cut() {
+        let day = "Mon,".repeat(annotations::LONGEST / 4);
+        for days in [1, annotations::LONGEST / 4 - 4, annotations::LONGEST / 4, annotations::LONGEST] {
+            let window = format!("{}Mon 09:00-17:00", "Mon,".repeat(days));
+            let is_valid = window.len() <= annotations::LONGEST;
+            for text in [&*window, annotations::bounded(&window)] {
+                assert_eq!(Windows::parse(text).is_ok(), is_valid, "{days} days");
+                assert_eq!(invalid_window(text).is_none(), is_valid, "{days} days");
+            }
+        }
+        assert!(annotations::bounded(&format!("{day}ä")).len() > annotations::LONGEST);
+    }
 }

@@ -184,10 +184,11 @@ mod tests {
     use super::*;
     use crate::{
         cluster::{Version, WorkloadKey},
+        controller::Name,
         controller::index::{
             config::IndexConfig,
-            fixture::{record, source, used},
-            records::{BoundRecord, Revision, RevisionKey},
+            fixture::{object, record, snapshot_record, source, used},
+            records::{BoundRecord, Revision, RevisionKey, SnapshotRecord},
             skipped::Unreadable,
         },
         kinds::Kinds,
@@ -306,6 +307,27 @@ mod tests {
         // What was left out of the share has no other trace in the index.
         assert!(index.workload(&workload_key("a", 8)).is_none());
         assert_eq!(index.users().of(&source("a")).count(), 0, "they are in another namespace");
+    }
+
+    /// Records that become smaller leave room, as deleted ones do.
+    #[test]
+    fn smaller_records_let_the_namespace_list_again() {
+        let mut index = index(limits(3, 100));
+        add(&mut index, "a", 0..3);
+        let name = Name::new(Arc::from("a"), object("demo-1"));
+        let owned = |owners: usize| {
+            let owner =
+                |number: usize| Owner::new("apps/v1", "ReplicaSet", number.to_string(), number.to_string());
+            let owners = (0..owners).map(owner).collect();
+            Some(SnapshotRecord { owners, ..snapshot_record("demo", 1) })
+        };
+        index.apply_snapshot(&name, owned(50), &mut Vec::new());
+        add(&mut index, "a", 3..4);
+        assert_eq!(index.shares().partly_known(), ["a".into()]);
+        let limits = index.config().shares;
+        assert!(!index.shares().may_fit(&limits));
+        index.apply_snapshot(&name, owned(1), &mut Vec::new());
+        assert!(index.shares().may_fit(&limits));
     }
 
     #[test]

@@ -200,6 +200,11 @@ impl Shares {
             Class::Other => &mut usage.others,
         };
         *bytes = (*bytes + new).saturating_sub(old);
+        if new < old
+            && let Some(left_out) = &mut usage.left_out
+        {
+            left_out.may_fit = true;
+        }
         if usage.bytes() == 0 && usage.left_out.is_none() {
             self.namespaces.remove(namespace);
         }

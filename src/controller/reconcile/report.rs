@@ -28,8 +28,8 @@ impl State {
     /// Event, which may be dropped or refused.
     pub(in crate::controller) fn report(&mut self, events: impl IntoIterator<Item = Event>, now: Timestamp) {
         for event in events {
+            let event = event.within_limits();
             if self.events.is_new(&event, now) {
-                let event = event.within_limits();
                 self.notify(&event);
                 self.events.add(event, now);
                 self.schedule_events();
@@ -91,7 +91,8 @@ impl State {
             Topic::Unreadable(object) => {
                 let skipped = self.index.skipped(object)?;
                 let event = event_texts::unreadable(&self.index, object, skipped, now);
-                self.events.is_new(&event, now).then(|| event.within_limits())
+                let event = event.within_limits();
+                self.events.is_new(&event, now).then_some(event)
             }
         }
     }

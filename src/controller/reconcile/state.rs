@@ -37,7 +37,7 @@ use crate::{
     kinds::{Kinds, WorkloadKind},
     notify::Notices,
     resolve::{Health, Observed, Record},
-    snapshot::{Digests, Rotated},
+    snapshot::{Digest, Digests, Rotated},
 };
 
 /// The controller's state.
@@ -225,16 +225,15 @@ impl State {
         self.index.referrers_health(kind, namespace, name, generation)
     }
 
-    /// Whether a workload keeps other content of a source by an undo or a pin, and this content would end that.
-    pub fn ends_pin(&self, key: &WorkloadKey, source: &Name, content: &Observed) -> bool {
-        let Some(record) = self.index.workload(key) else { return false };
-        if !self.index.kept(&key.namespace, record).any(|used| used.source == source.object) {
-            return false;
-        }
-        match (record.pinned.get(&source.object), record.keys_of(&source.object)) {
-            (Some(rejected), Some(keys)) => content.digests_of(Some(&keys)).judge(rejected) != Some(true),
-            _ => true,
-        }
+    /// The undo or pin by which a workload keeps other content of a source.
+    pub fn pin(&self, key: &WorkloadKey, source: &Name) -> Option<Pin> {
+        let record = self.index.workload(key)?;
+        self.index.kept(&key.namespace, record).find(|used| used.source == source.object)?;
+        let rejected = record.pinned.get(&source.object);
+        let keys = record.keys_of(&source.object);
+        let rejected =
+            rejected.zip(keys).map(|(digest, keys)| (*digest, keys.into_iter().map(str::to_owned).collect()));
+        Some(Pin { rejected })
     }
 
     /// Why further workloads would not roll to this content of a source; `None` if nothing is known against it.
@@ -261,6 +260,24 @@ impl State {
     /// The workload's name in messages, with its namespace.
     pub fn display(&self, key: &WorkloadKey) -> String {
         self.index.display(key)
+    }
+}
+
+/// An undo or a pin that keeps other content of a source. It is compared with content apart from the state: the digests of some
+/// keys take a while, and the state is locked for everybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// The digest of the keys that the workload reads, in the content that it does not take; `None` if every other content ends it.
+    rejected: Option<(Digest, Vec<String>)>,
+}
+
+impl Pin {
+    /// Whether this content of the source would end it.
+    pub fn ends_with(&self, content: &Observed) -> bool {
+        self.rejected.as_ref().is_none_or(|(rejected, keys)| {
+            let keys = keys.iter().map(String::as_str).collect();
+            content.digests_of(Some(&keys)).judge(rejected) != Some(true)
+        })
     }
 }
 
@@ -327,6 +344,9 @@ mod tests {
             ..record("web", &[Use { whole: false, ..used("a", Some(1)) }])
         };
         let whole = record("web", &[used("a", Some(1))]);
+        let ends_pin = |state: &State, workload, name, text| {
+            state.pin(&key(workload), &source(name)).is_some_and(|pin| pin.ends_with(&content(text, "")))
+        };
         for (what, record, text, ends) in [
             ("it reads all of the source", &whole, "other", true),
             ("a key that it reads changes", &keys, "other", true),
@@ -334,9 +354,9 @@ mod tests {
             ("it keeps nothing", &on(2, Health::Settled), "other", false),
         ] {
             let state = state(&[("web", record)]);
-            assert_eq!(state.ends_pin(&key("web"), &source("a"), &content(text, "")), ends, "{what}");
-            assert!(!state.ends_pin(&key("web"), &source("b"), &content(text, "")), "{what}, of a");
-            assert!(!state.ends_pin(&key("gone"), &source("a"), &content(text, "")), "of no workload");
+            assert_eq!(ends_pin(&state, "web", "a", text), ends, "{what}");
+            assert!(!ends_pin(&state, "web", "b", text), "{what}, of a");
+            assert!(!ends_pin(&state, "gone", "a", text), "of no workload");
         }
     }
 

@@ -482,10 +482,11 @@ impl Subject for NamespacesSubject {
         let annotation = |key: &str| annotations.and_then(|annotations| annotations.get(key));
         let group = label(&object.metadata, annotations::GROUP).filter(|group| !group.is_empty());
         let settings = NamespaceSettings {
-            window: annotation(annotations::WINDOW).map(|window| window.as_str().into()),
+            window: annotation(annotations::WINDOW).map(|window| annotations::bounded(window).into()),
             group: group.map(Arc::from),
             group_revert: label(&object.metadata, annotations::GROUP_REVERT) == Some("true"),
             order: annotation(annotations::ORDER)
+                .map(|order| annotations::bounded(order))
                 .map(|order| order_of_namespace(&name_of(&object.metadata), order).map_err(Box::from)),
         };
         let uid = object.metadata.uid.as_deref().unwrap_or_default().into();
