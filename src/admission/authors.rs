@@ -48,8 +48,42 @@ struct Hint {
     uid: String,
     change: Authorship,
     user: String,
+    since: Instant,
     due: Instant,
     reads: u32,
+}
+
+/// Forgets an older write, if as many are remembered as may be. The source, or else the namespace, with the most of them loses its
+/// oldest: so nobody's writes keep a later one from being recorded.
+fn make_room(hints: &mut BTreeMap<(Name, Digest), Hint>, namespace: &str) {
+    let of_namespace = hints.keys().filter(|(known, _)| *known.namespace == *namespace).count();
+    let oldest_of_most = if of_namespace >= MAX_OF_NAMESPACE {
+        let of = |known: &Name| (*known.namespace == *namespace).then(|| known.object.to_string());
+        oldest_of_most(hints, of)
+    } else if hints.len() >= MAX_HINTS {
+        oldest_of_most(hints, |known| Some(known.namespace.to_string()))
+    } else {
+        None
+    };
+    if let Some(key) = oldest_of_most {
+        tracing::debug!(source = %key.0, "too many writes wait for their snapshots: the user of one is not recorded");
+        hints.remove(&key);
+    }
+}
+
+/// The oldest write of the line with the most writes.
+fn oldest_of_most(
+    hints: &BTreeMap<(Name, Digest), Hint>,
+    line: impl Fn(&Name) -> Option<String>,
+) -> Option<(Name, Digest)> {
+    let mut lines = BTreeMap::<String, Vec<_>>::new();
+    for (key, hint) in hints {
+        if let Some(line) = line(&key.0) {
+            lines.entry(line).or_default().push((hint.since, key));
+        }
+    }
+    let most = lines.into_values().max_by_key(Vec::len)?;
+    most.into_iter().min().map(|(_, key)| key.clone())
 }
 
 /// Whether a user has been recorded.
@@ -68,15 +102,12 @@ impl Authors {
             return;
         };
         let key = (source.clone(), observed.digest());
-        let due = Instant::now() + FIRST_READ;
-        let hint = Hint { uid: observed.uid.clone(), change, user: user.to_owned(), due, reads: 0 };
+        let since = Instant::now();
+        let due = since + FIRST_READ;
+        let hint = Hint { uid: observed.uid.clone(), change, user: user.to_owned(), since, due, reads: 0 };
         let mut hints = self.hints();
-        let of_namespace =
-            hints.keys().filter(|(known, _)| known.namespace == source.namespace).take(MAX_OF_NAMESPACE);
-        if !hints.contains_key(&key) && (hints.len() >= MAX_HINTS || of_namespace.count() >= MAX_OF_NAMESPACE)
-        {
-            tracing::debug!(%source, "too many writes wait for their snapshots: the user of one is not recorded");
-            return;
+        if !hints.contains_key(&key) {
+            make_room(&mut hints, &source.namespace);
         }
         hints.insert(key, hint);
         self.0.added.notify_one();
@@ -150,4 +181,53 @@ async fn record<A: Api>(
     }
     // Others have all usual names, and no watch has reported the snapshot.
     Ok(Recording::NotYet)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::snapshot::{ObjectName, SourceKind};
+
+    fn write(authors: &Authors, namespace: &str, source: &str, content: usize) {
+        let object = json!({
+            "metadata": {"name": source, "uid": "u", "managedFields": [{
+                "manager": "kubectl", "operation": "Update", "time": "2026-05-01T10:00:00Z", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:data": {"f:k": {}}},
+            }]},
+            "data": {"k": content.to_string()},
+        });
+        let observed = Observed::read(SourceKind::ConfigMap, object.to_string().as_bytes()).unwrap();
+        let name = Name::new(Arc::from(namespace), ObjectName::new(SourceKind::ConfigMap, source));
+        authors.remember(&name, &observed, "ann");
+    }
+
+    /// How many writes of a source are remembered.
+    fn remembered(authors: &Authors, namespace: &str, source: &str) -> usize {
+        let of = |(name, _): &&(Name, Digest)| &*name.namespace == namespace && &*name.object.name == source;
+        authors.hints().keys().filter(of).count()
+    }
+
+    /// Whoever writes often hides nobody's name, not even the one of the next write of the same source.
+    #[test]
+    fn many_writes_hide_no_later_one() {
+        let authors = Authors::default();
+        for content in 0..100 {
+            write(&authors, "shop", "noisy", content);
+        }
+        assert_eq!(remembered(&authors, "shop", "noisy"), MAX_OF_NAMESPACE);
+        let last = authors.hints().values().map(|hint| hint.since).max();
+        write(&authors, "shop", "noisy", 100);
+        assert!(authors.hints().values().map(|hint| hint.since).max() > last, "the last one is remembered");
+        write(&authors, "shop", "quiet", 0);
+        assert_eq!(remembered(&authors, "shop", "quiet"), 1);
+        for namespace in 0..20 {
+            for content in 0..100 {
+                write(&authors, &format!("other-{namespace}"), "noisy", content);
+            }
+        }
+        assert_eq!(remembered(&authors, "shop", "quiet"), 1, "a namespace with fewer writes loses none");
+        assert_eq!(authors.hints().len(), MAX_HINTS);
+    }
 }
