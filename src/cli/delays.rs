@@ -48,7 +48,7 @@ pub(super) async fn of(
     if let Some(delay) = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await? {
         return Ok(Some(delay));
     }
-    if let Some(delay) = interval(workload, Timestamp::now()) {
+    if let Some(delay) = interval(workload, inventory.now()) {
         return Ok(Some(delay));
     }
     // The other namespaces of the group are not read here: there may be many.
@@ -253,7 +253,7 @@ pub(super) fn spread_over(
     let members =
         users.iter().map(|(workload, standing)| Member { workload, standing: *standing, is_rolling: false });
     let verdict = verdicts.into_iter().reduce(Verdict::strictest).unwrap_or_default();
-    Spread::of(&strictest, verdict, Timestamp::now(), members)
+    Spread::of(&strictest, verdict, inventory.now(), members)
 }
 
 /// The namespaces of a change, each with the content and the policy of its source.
@@ -444,8 +444,13 @@ async fn tried(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>)
 }
 
 /// The delay of a roll to a change that is not written yet: the interval, or the turns that `max-in-flight` sets.
-pub(super) fn of_change(workload: &OptedIn, limit: Option<usize>, rolling: usize) -> Option<String> {
-    let interval = interval(workload, Timestamp::now()).map(|delay| delay.to_string());
+pub(super) fn of_change(
+    workload: &OptedIn,
+    limit: Option<usize>,
+    rolling: usize,
+    now: Timestamp,
+) -> Option<String> {
+    let interval = interval(workload, now).map(|delay| delay.to_string());
     let turns = limit.filter(|limit| rolling > *limit).map(|limit| {
         let verb = if limit == 1 { "workload rolls" } else { "workloads roll" };
         format!("at most {limit} {verb} at once (max-in-flight)")

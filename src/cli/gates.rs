@@ -3,8 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-
 use super::{
     delay::Delay,
     failure::Failure,
@@ -52,7 +50,7 @@ pub(super) async fn of(
     let of_namespace = of_namespace.as_deref().map(|window| (WindowOf::Namespace, window));
     let of_sources = windows.iter().map(|(of, window)| (of.clone(), window.as_str()));
     let all = own.into_iter().chain(of_namespace).chain(of_sources);
-    if let Some(closed) = Closed::of(all, Timestamp::now()) {
+    if let Some(closed) = Closed::of(all, inventory.now()) {
         return Ok(Some(match closed {
             Closed::Invalid { .. } => Delay::Stopped(format!("held by {closed}")),
             Closed::Until { opens, reason } => Delay::Closed { reason, opens },

@@ -177,10 +177,11 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
                 why,
             });
         }
+        let now = inventory.now();
         let rolling = effects[first..].iter().filter(|effect| effect.rolls).count();
         for (effect, workload) in effects[first..].iter_mut().zip(&users) {
             if effect.rolls && effect.delay.is_none() {
-                effect.delay = delays::of_change(workload, policy.max_in_flight, rolling);
+                effect.delay = delays::of_change(workload, policy.max_in_flight, rolling, now);
             }
         }
     }

@@ -83,6 +83,8 @@ pub(super) struct Inventory {
     pub(super) unread: Unread,
     /// The revisions and pods by controller, made at their first use.
     pub(super) owned: OnceLock<Owned>,
+    /// The time that decides; `None`: the present time.
+    pub(super) at: Option<Timestamp>,
 }
 
 /// The positions of revisions and of pods, by the uid of their controller, and of the Rollouts that take their template from a
@@ -312,7 +314,7 @@ impl Inventory {
 
     /// Reads the workloads alone that the user may list.
     pub(super) async fn read_workloads(target: &Target, scope: &Scope) -> Result<Self, Failure> {
-        let mut inventory = Self::default();
+        let mut inventory = Self { at: target.now, ..Self::default() };
         for kind in target.kinds.iter() {
             let of = (&*kind.api_version(), &*kind.plural, &*kind.kind);
             let items = inventory.unread.list(target, scope, of, &opted_in("")).await?;
@@ -327,6 +329,11 @@ impl Inventory {
         }
         sort(&mut inventory.workloads);
         Ok(inventory)
+    }
+
+    /// The time that decides when a change may reach a workload.
+    pub(super) fn now(&self) -> Timestamp {
+        self.at.unwrap_or_else(Timestamp::now)
     }
 
     /// The uids of everything that may own a revision or a pod with config.

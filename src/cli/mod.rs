@@ -2,6 +2,7 @@
 
 mod admitted;
 mod analysis;
+mod answers;
 mod check;
 mod complete;
 mod content;
@@ -49,6 +50,7 @@ use std::{ffi::OsString, path::Path, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+pub use answers::answers;
 use failure::Failure;
 
 use crate::schema;

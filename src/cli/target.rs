@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use http::Method;
+use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use serde_json::Value;
@@ -135,6 +136,8 @@ pub(super) struct Target {
     pub(super) namespace: String,
     /// The API server's address.
     pub(super) url: String,
+    /// The time that decides; `None`: the present time.
+    pub(super) now: Option<Timestamp>,
 }
 
 impl Target {
@@ -181,7 +184,7 @@ impl Target {
         let kinds = flags.kinds.in_force();
         let rotated = flags.rotated.in_force();
         let api = KubeApi::new(client, Arc::clone(&kinds), Metrics::new()).leaving(rotated.clone());
-        Ok(Self { api, kinds, rotated, namespace, url })
+        Ok(Self { api, kinds, rotated, namespace, url, now: None })
     }
 
     /// Fails if the selected namespace does not exist. Called when nothing was found in it. A user may lack the right to read it.

@@ -234,7 +234,22 @@ impl Model {
             return Value::Null;
         }
         let body = answered.expect("a review is answered without waiting");
-        serde_json::from_slice::<Value>(&body).unwrap()["response"].take()
+        let answer = serde_json::from_slice::<Value>(&body).unwrap()["response"].take();
+        if self.is_enumerated() && !dry {
+            self.record_answer(key, &answer);
+        }
+        answer
+    }
+
+    /// Records what a writer reads: warnings, or why the write is denied.
+    fn record_answer(&self, key: &Key, answer: &Value) {
+        let mut trial = self.trial();
+        for warning in answer["warnings"].as_array().into_iter().flatten() {
+            trial.record(&format!("warning for {key}: {}", warning.as_str().unwrap()));
+        }
+        if answer["allowed"] != true {
+            trial.record(&format!("denied {key}: {}", answer["status"]["message"].as_str().unwrap()));
+        }
     }
 }
 

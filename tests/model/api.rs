@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::{
     model::{Intent, Model, Refusal},
     store::{Key, Kind, annotation, is_snapshot, label, set_meta},
+    trial::TELL,
 };
 
 /// The calls of one replica on the model's store.
@@ -389,7 +390,7 @@ impl Api for Memory {
         self.model.ghost().told(event);
         let event = event.clone();
         // An Event is a write, but no check depends on it.
-        self.call(&format!("tell {} of {}", event.reason.text(), event.regarding.name), true, move |model| {
+        self.call(&format!("{TELL}{} of {}", event.reason.text(), event.regarding.name), true, move |model| {
             model.was_told(&event);
             Ok(())
         })

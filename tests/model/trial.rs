@@ -46,6 +46,9 @@ const GRACE: SignedDuration = SignedDuration::from_secs(10);
 /// How long a watch is silent before it is restarted.
 pub(crate) const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 
+/// How the call begins that writes an Event.
+pub(crate) const TELL: &str = "tell ";
+
 /// The fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CallFault {
@@ -158,9 +161,18 @@ pub(crate) struct Trial {
     ending: BTreeMap<Key, SignedDuration>,
     /// Warnings in Events.
     pub warnings: BTreeSet<String>,
+    /// The writes of confrev, its Events and its answers to writers, if they are recorded.
+    pub record: Option<Vec<String>>,
 }
 
 impl Trial {
+    /// Adds a line to the record, if there is one.
+    pub(crate) fn record(&mut self, line: &str) {
+        if let Some(record) = &mut self.record {
+            record.push(line.to_owned());
+        }
+    }
+
     /// A run with these faults, each at the call with that number.
     pub(crate) fn new(plan: &[(usize, CallFault)]) -> Self {
         Self { plan: plan.to_vec(), ..Self::default() }
@@ -279,6 +291,9 @@ impl Model {
         let mut trial = self.trial();
         let number = trial.made.len();
         trial.made.push(Made { what: what.to_owned(), writes });
+        if writes && !what.starts_with(TELL) {
+            trial.record(what);
+        }
         let planned = trial.plan.iter().find(|(at, _)| *at == number).map(|(_, fault)| *fault);
         let fault = planned.filter(|fault| fault.concerns(writes));
         trial.happened += usize::from(fault.is_some());
@@ -399,6 +414,15 @@ impl Model {
 
     /// Records a written Event.
     pub(crate) fn was_told(&self, event: &Event) {
+        if self.is_enumerated() {
+            let Event { reason, regarding, note, .. } = event;
+            self.trial().record(&format!(
+                "{} of {}/{}: {note}",
+                reason.text(),
+                regarding.kind,
+                regarding.name
+            ));
+        }
         if self.is_enumerated() && event.reason == Reason::SnapshotLost {
             self.trial().warnings.insert(format!("{} of {}", event.reason.text(), event.regarding.name));
         }

@@ -27,6 +27,8 @@ const RECHECK: SignedDuration = SignedDuration::from_mins(10);
 /// Why a pending workload may not roll now.
 #[derive(Debug)]
 pub(super) struct Shut {
+    /// The gate: `window` or `set`.
+    pub gate: &'static str,
     /// When to check it again.
     pub until: Timestamp,
     /// Only the time decides: no person needs to act.
@@ -49,11 +51,11 @@ pub(super) fn shut(index: &Index, key: &WorkloadKey, record: &Record, now: Times
         None => {}
         Some(Closed::Until { opens, .. }) => {
             let until = opens.map_or(later, |opens| opens.min(later));
-            return Some(Shut { until, is_expected: true, events: Vec::new() });
+            return Some(Shut { gate: "window", until, is_expected: true, events: Vec::new() });
         }
         Some(Closed::Invalid { of, why }) => {
             let events = invalid(index, key, &of, &why, now).into_iter().collect();
-            return Some(Shut { until: later, is_expected: false, events });
+            return Some(Shut { gate: "window", until: later, is_expected: false, events });
         }
     }
     let set = |known: &'_ SourceRecord| known.gates.as_ref().is_some_and(|gates| gates.set.is_some());
@@ -62,7 +64,7 @@ pub(super) fn shut(index: &Index, key: &WorkloadKey, record: &Record, now: Times
         return None;
     }
     if index.awaits_source(key) {
-        return Some(Shut { until: now + TURN, is_expected: true, events: Vec::new() });
+        return Some(Shut { gate: "set", until: now + TURN, is_expected: true, events: Vec::new() });
     }
     let sets: Vec<_> = known()
         .filter(|(used, known)| {
@@ -78,7 +80,7 @@ pub(super) fn shut(index: &Index, key: &WorkloadKey, record: &Record, now: Times
             invalid(index, key, &WindowOf::Source(source), &why, now).into_iter().collect()
         }
     };
-    Some(Shut { until: later, is_expected: false, events })
+    Some(Shut { gate: "set", until: later, is_expected: false, events })
 }
 
 /// When a workload would roll to content that a source is about to get, as far as windows decide that; `None` if it is now.

@@ -24,6 +24,7 @@ pub(crate) mod rolls;
 pub(crate) mod snapshot;
 pub(crate) mod source;
 pub(crate) mod state;
+pub(crate) mod verdicts;
 pub(crate) mod workload;
 
 use std::sync::Arc;

@@ -138,7 +138,7 @@ impl State {
         if self.reads_source(key, &record) {
             return Reconciled::Later(now + SNAPSHOT_PATIENCE);
         }
-        if let Some(Shut { until, is_expected, events }) = gates::shut(&self.index, key, &record, now) {
+        if let Some(Shut { until, is_expected, events, .. }) = gates::shut(&self.index, key, &record, now) {
             self.report(events, now);
             self.held_workloads.postpone(key, is_expected);
             return Reconciled::Later(until);

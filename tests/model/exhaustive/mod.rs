@@ -5,6 +5,8 @@
 //! rest. The final state and the number of revisions must be the same as without faults.
 
 mod checks;
+mod commands;
+mod goldens;
 pub(crate) mod objects;
 mod partly_known;
 pub(crate) mod play;

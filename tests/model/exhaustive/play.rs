@@ -12,6 +12,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{
+    goldens::Record,
     objects::{File, NAMESPACE, source_key},
     spread::Spread,
 };
@@ -45,6 +46,8 @@ pub(crate) struct Play<'p> {
     pub contents: RefCell<BTreeMap<Key, Value>>,
     /// How far changes have spread.
     pub(super) spread: RefCell<Spread>,
+    /// What was written and answered, and what the commands say, if that is recorded.
+    pub(super) record: Option<RefCell<Record>>,
 }
 
 impl<'p> Play<'p> {
@@ -57,6 +60,7 @@ impl<'p> Play<'p> {
             rests: RefCell::default(),
             contents: RefCell::default(),
             spread: RefCell::default(),
+            record: None,
         };
         play.namespace(NAMESPACE, &[]);
         play
@@ -72,6 +76,7 @@ impl<'p> Play<'p> {
             self.compare(number, expected, &state);
         }
         self.rests.borrow_mut().push(state);
+        self.ask("at rest");
     }
 
     /// Runs all components for this number of seconds.
@@ -83,6 +88,7 @@ impl<'p> Play<'p> {
 
     pub(crate) fn seconds(&self, seconds: i64) {
         self.settle(SignedDuration::from_secs(seconds));
+        self.ask(&format!("after {seconds} s"));
     }
 
     /// Argo's controller ends the AnalysisRuns without a result, with this phase.

@@ -1,0 +1,87 @@
+//! The gate that keeps each pending workload from the content of a source, as the controller acts on it. For tests, which compare it
+//! with the answers of the commands.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{
+    gates,
+    held::{spread, standing},
+    state::State,
+    workload::is_rolling,
+};
+use crate::{
+    cluster::WorkloadKey,
+    controller::{index::records::SourceRecord, name::Name, queue::Task},
+    resolve::{Health, Record, Standing, Use, Wait, Waiting},
+    snapshot::ObjectName,
+};
+
+/// The gate of a workload that may move, and does as soon as the queue lets it.
+const OPEN: &str = "rolls";
+
+impl State {
+    /// For each workload and source whose content it is to move to: the gate that keeps it from the content, or `rolls`.
+    pub fn verdicts(&self, now: Timestamp) -> Vec<(WorkloadKey, ObjectName, &'static str)> {
+        let mut verdicts = Vec::new();
+        for (key, record) in self.index.workloads() {
+            if !self.index.is_pending(key) {
+                continue;
+            }
+            let shut = gates::shut(&self.index, key, record, now).map(|shut| shut.gate);
+            for (name, used, known) in self.index.sources_of(key, record) {
+                if record.is_pending_for(used, &known.present) {
+                    let gate = shut
+                        .or_else(|| self.held_by(key, record, (&name, used, known), now))
+                        .or_else(|| is_within_interval(record, now).then_some("min-interval"))
+                        .or_else(|| (self.queue.failures(&Task::Roll(key.clone())) > 0).then_some("refused"));
+                    verdicts.push((key.clone(), used.source.clone(), gate.unwrap_or(OPEN)));
+                }
+            }
+        }
+        verdicts.sort();
+        verdicts
+    }
+
+    /// The gate of the others that holds a workload from the content of one source.
+    fn held_by(
+        &self,
+        key: &WorkloadKey,
+        record: &Record,
+        (name, used, known): (&Name, &Use, &SourceRecord),
+        now: Timestamp,
+    ) -> Option<&'static str> {
+        if !(known.spread.is_limited() || self.index.is_grouped(name)) || used.on_hold {
+            return None;
+        }
+        if used.snapshot.is_some() && self.index.refused(name).is_some() {
+            return Some("refused");
+        }
+        let Standing::Waits(Waiting { place, .. }) = standing(&self.index, key, record, name, known) else {
+            return None;
+        };
+        if self.index.awaits_sibling(name) {
+            return Some("wave");
+        }
+        let rolling = is_rolling(&self.queue, &self.rolls, now);
+        let rolling = |of: &WorkloadKey, record: &Record, content: Option<&_>| {
+            of != key && rolling(of, record, content)
+        };
+        let has_failed = self.index.health(key, record) == Health::Failed;
+        let wait = spread(&self.index, name, known, rolling, now)?.wait(has_failed, place)?;
+        Some(match wait {
+            Wait::Bad(_) => "failed",
+            Wait::Full => "max-in-flight",
+            Wait::Invalid(_) => "invalid",
+            Wait::Unproven | Wait::Bake(_) | Wait::Turn | Wait::Analysis(_) => "wave",
+            Wait::Aborted => "aborted",
+            Wait::Refused => "refused",
+        })
+    }
+}
+
+/// Whether the workload rolled less than its `min-interval` ago. A time too far ahead comes from a wrong clock.
+fn is_within_interval(record: &Record, now: Timestamp) -> bool {
+    let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
+    let end = record.last_roll.and_then(|last| last.checked_add(interval).ok());
+    end.is_some_and(|end| now < end && end <= now + interval)
+}
