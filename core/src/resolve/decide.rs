@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     annotations,
-    snapshot::{Digest, ObjectName, SourceKind, is_named_after},
+    snapshot::{Digest, ObjectName, SourceKind, is_named_after, source_of_name},
     template::{Reference, SourceMap, Template},
 };
 
@@ -82,8 +82,8 @@ enum ResolvedReference {
     Snapshot { source: ObjectName, name: String },
     /// The source itself.
     Source(ObjectName),
-    /// Nothing: the named object does not exist (yet).
-    Unresolved,
+    /// Nothing: this object does not exist (yet).
+    Unresolved(ObjectName),
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
@@ -361,9 +361,9 @@ impl<'r> Resolver<'r> {
     /// Adds a reference's target to the resolution.
     fn take(&mut self, resolution: &mut Resolution, reference: &Reference<'_>, target: ResolvedReference) {
         match target {
-            ResolvedReference::Unresolved => {
+            ResolvedReference::Unresolved(object) => {
+                resolution.rename(reference, object.name.to_string());
                 if !reference.optional {
-                    let object = ObjectName::new(reference.kind, reference.name);
                     self.missing.push(format!(
                         "{object} does not exist in namespace {:?}: pods that refer to it do not start until it does",
                         self.request.namespace
@@ -404,8 +404,8 @@ impl<'r> Resolver<'r> {
         }
         let Some(source) = of else { return self.by_source_name(object, reference, used) };
         // A snapshot that the user names stays, whatever the mode of its source. It must be listed in order to be bound.
-        if !self.stored.contains(&object) {
-            return self.changed_snapshot(source, &object, used);
+        if !self.stored.contains(&object) || self.is_dangling(&object)? {
+            return self.changed_snapshot(source, &object, reference, used);
         }
         let stays = self.stays_as_written(&source);
         if stays.is_err() && self.is_poke {
@@ -451,7 +451,16 @@ impl<'r> Resolver<'r> {
             let identity = observed.identity().filter(|identity| *identity.source != *object.name);
             return Ok(identity.map(|identity| ObjectName::new(object.kind, identity.source.clone())));
         }
-        Ok(entered(&self.stated))
+        // Nor does a name prove anything, but a snapshot that exists nowhere is of no use: the reference is one to its source.
+        let is_ours = !self.is_out_of_reach(object) && !self.policy.exclude.contains(object);
+        let named = || source_of_name(&object.name).map(|source| ObjectName::new(object.kind, source));
+        Ok(entered(&self.stated).or_else(|| named().filter(|_| is_ours)))
+    }
+
+    /// Whether no object has the name of this snapshot, and no earlier decision wrote that name.
+    fn is_dangling(&mut self, object: &ObjectName) -> Result<bool, Stop> {
+        let is_known = self.prior.source_of(object.kind, &object.name).is_some();
+        Ok(!is_known && !self.is_out_of_reach(object) && self.live(object)?.is_none())
     }
 
     fn by_source_name(
@@ -483,7 +492,7 @@ impl<'r> Resolver<'r> {
         }
         let Some(name) = prior else {
             self.keep_live(&source);
-            return Ok(ResolvedReference::Unresolved);
+            return Ok(ResolvedReference::Unresolved(source));
         };
         if !reference.optional {
             self.warn_source_is_gone(&source, &name);
@@ -497,6 +506,7 @@ impl<'r> Resolver<'r> {
         &mut self,
         source: ObjectName,
         object: &ObjectName,
+        reference: &Reference<'_>,
         used: &UsedKeys<'_>,
     ) -> Result<ResolvedReference, Stop> {
         if self.is_out_of_reach(object) {
@@ -521,15 +531,20 @@ impl<'r> Resolver<'r> {
             }
             return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
-        // A template copied from another namespace or cluster names snapshots that never existed here. The name of the
-        // present content's snapshot comes from this same decision: a dry run creates no snapshot, and is reviewed again.
+        // The name of the present content's snapshot comes from this same decision: a dry run creates no snapshot, and is
+        // reviewed again.
         let is_its = |present: &Observed| is_named_after(&object.name, &source.name, &present.digest());
         let of_present = self.live(&source)?.is_some_and(is_its);
-        if source_lives && (self.request.old.is_none() || of_present) {
+        if source_lives && of_present {
             let name = self.present_content(&source, None, used)?;
             return Ok(ResolvedReference::Snapshot { source, name });
         }
-        Ok(ResolvedReference::Unresolved)
+        // The snapshot of a live revision may be made again.
+        if self.is_undo()? {
+            return Ok(ResolvedReference::Unresolved(object.clone()));
+        }
+        // A template from an export, another namespace or another cluster names snapshots that do not exist here.
+        self.by_source_name(source, reference, used)
     }
 
     /// Resolves a snapshot that this request left in place: it moves if a person asks for it, or if a roll is pending.

@@ -50,6 +50,14 @@ pub fn is_named_after(name: &str, source: &str, digest: &Digest) -> bool {
         || spare_digits(name).is_some_and(|spare| spare_name(source, digest, spare) == name)
 }
 
+/// The source of the snapshots whose names have this form, whatever their content; `None` if no snapshot has such a name. A source
+/// whose name was cut to fit cannot be told from the name.
+pub fn source_of_name(name: &str) -> Option<&str> {
+    let (source, hex) = name.rsplit_once('-')?;
+    let has_digits = DIGITS.iter().any(|digits| is_hex(hex, *digits)) || is_spare(name);
+    (has_digits && is_object_name(source)).then_some(source)
+}
+
 /// The value of the `source` label: the source's name, or its start and a hash if it is too long for a label.
 pub fn source_label(source: &str) -> String {
     if source.len() <= MAX_LABEL {

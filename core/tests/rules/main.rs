@@ -10,6 +10,7 @@
 // The tests of the main crate use the same modules under this name.
 extern crate confrev_core as confrev;
 
+mod dangling_names;
 mod digest_vectors;
 mod exports;
 mod facts;

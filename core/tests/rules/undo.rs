@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, GREEN, poke, undo, world},
+    undo_by_revision::replica_set,
     world::{World, annotate, annotation, configmap, deployment, template, volume},
 };
 
@@ -80,12 +81,13 @@ fn pin_of_mounted_snapshot_holds() {
 fn missing_snapshot_of_undo_or_copy_is_reported() {
     let (mut world, first, second) = rolled();
     world.remove(BLUE);
+    world.revisions.push(replica_set(&first));
     let undone = world.admit(&undo(&second, &first), Some(&second));
     let copied = World::default().admit(&first, None);
-    for (what, admitted) in [("an undo", undone), ("a copy without its source", copied)] {
-        assert_eq!(volume(&admitted.object, 0), BLUE, "{what}");
+    for (what, admitted, name) in [("an undo", undone, BLUE), ("a copy without its source", copied, "demo")] {
+        assert_eq!(volume(&admitted.object, 0), name, "{what}");
         let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
-        assert!(warning.contains(BLUE) && warning.contains("does not exist"), "{what}: {warning}");
+        assert!(warning.contains(&format!("{name:?} does not exist")), "{what}: {warning}");
     }
 }
 

@@ -13,7 +13,7 @@ const REPLICA_SET: usize = 0;
 const CONTROLLER_REVISION: usize = 1;
 
 /// The ReplicaSet of a stored Deployment: its template with a hash, and all annotations, as the controller copies them.
-fn replica_set(stored: &Value) -> (usize, Value) {
+pub(super) fn replica_set(stored: &Value) -> (usize, Value) {
     let mut template = template(stored).clone();
     template["metadata"]["labels"]["pod-template-hash"] = json!("7d4b");
     template["metadata"]["creationTimestamp"] = Value::Null;

@@ -60,3 +60,33 @@ fn workload_keeps_snapshot_of_deleted_config_map() {
         world.wait_reads(&web, "demo", &["B", "B"]);
     });
 }
+
+/// The export names a snapshot. It comes back before the ConfigMap does, and again after the snapshot was collected.
+#[test]
+fn exported_workload_resolves_without_its_snapshot() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("export");
+        let web = Workload::new(kind, "web", &["demo"]);
+        world.set_config("demo", "A");
+        world.apply(&web.manifest()).ok();
+        world.wait_resolved(&web, "demo", "A");
+        let mut export = web.manifest();
+        export["spec"]["template"]["spec"] = world.live(&web)["spec"]["template"]["spec"].clone();
+        let exported = export["spec"]["template"]["spec"].to_string();
+        assert!(exported.contains("demo-"), "the export names the snapshot: {exported}");
+        world.delete(kind.name(), "web");
+        world.delete("configmap", "demo");
+        world.wait_snapshot_texts("demo", &[]);
+        let applied = world.apply(&export);
+        assert!(applied.stderr.contains("ConfigMap \"demo\" does not exist"), "{applied}");
+        applied.ok();
+        world.set_config("demo", "B");
+        world.wait_resolved(&web, "demo", "B");
+        world.wait_reads(&web, "demo", &["B"]);
+        // An update from the same export: the snapshot that it names is gone.
+        world.apply(&export).ok();
+        world.wait_resolved(&web, "demo", "B");
+        world.wait_reads(&web, "demo", &["B"]);
+    });
+}

@@ -4,7 +4,7 @@ use confrev::annotations;
 
 use super::{
     super::{
-        objects::{File, NAMESPACE, pod},
+        objects::{File, NAMESPACE, pod, source_key},
         play::Play,
     },
     Scenario,
@@ -37,6 +37,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("restarts-in-a-roll", restarts),
     Scenario::new("made-again-under-its-name", made_again),
     Scenario::new("another-source", another_source),
+    Scenario::new("export-before-its-source", export_before_its_source),
 ];
 
 /// A Deployment with the first content of its source.
@@ -358,4 +359,19 @@ fn another_source(play: &Play<'_>) {
     play.undo(&file.key, 1);
     play.rest();
     play.reads(&file.key, "s", "one");
+}
+
+/// A workload is deleted, and with it its snapshot. Its export, which names the snapshot, comes back before its source does.
+fn export_before_its_source(play: &Play<'_>) {
+    let mut export = begin(play);
+    export.json["spec"] = play.model.get(&export.key).unwrap()["spec"].clone();
+    play.delete(&export.key);
+    play.delete(&source_key("s"));
+    play.rest();
+    play.apply(&export);
+    play.rest();
+    play.apply(&File::source("s", "two"));
+    play.rest();
+    play.reads(&export.key, "s", "two");
+    play.revisions(&export.key, 2);
 }
