@@ -202,21 +202,12 @@ keys! {
     LIVE = "live", Annotation, by Confrev, on Template,
         "JSON: kind, source, digest",
         "the digest of each live source, as JSON: of the keys that the template reads, or of all keys if it reads the whole source";
-    SEEN = "seen", Annotation, by Confrev, on Workload,
-        "JSON: kind, source, digest",
-        "the digest of each source that admission last took into account";
-    UNHEALTHY = "unhealthy", Annotation, by Confrev, on Workload,
-        "JSON: kind, source, digest",
-        "the digest of each source that the workload rolled to while it was unhealthy. A failure with that content does not count for `max-in-flight` and waves";
-    MOVED = "moved", Annotation, by Confrev, on Workload,
-        "JSON: kind, source, time",
-        "for each source with waves or `on-failure: revert`: when the controller moved the workload to the content in `seen`";
-    PREVIOUS = "previous", Annotation, by Confrev, on Workload Snapshot,
-        "JSON: kind, source, snapshot; on a snapshot: a name",
-        "workload: for each source with `max-in-flight`, waves or `on-failure: revert`, the snapshot before the move. Refused snapshot: the one for new workloads";
-    PINNED = "pinned", Annotation, by Confrev, on Workload,
-        "JSON: kind, source, digest",
-        "for each source of which an undo or a pin keeps another content: the last digest of the keys that the workload reads";
+    STATE = "state", Annotation, by Confrev, on Workload,
+        "JSON: kind, source, [record](#what-confrev-remembers)",
+        "what confrev remembers of each source";
+    PREVIOUS = "previous", Annotation, by Confrev, on Snapshot,
+        "a name",
+        "of a refused snapshot: the one for new workloads";
     PROMOTED = "promoted", Annotation, by Command, on Source,
         "`SNAPSHOT WAVE TIME`",
         "a snapshot, the wave of its content that may begin whatever the state of the workloads, and the time; `kubectl confrev waves promote` writes it";
@@ -297,7 +288,7 @@ pub fn is_record(key: &str, on: On) -> bool {
 /// The annotations of workloads whose changes admission decides on: the settings, and the records that an undo or a person may
 /// have changed.
 pub fn decided() -> impl Iterator<Item = &'static str> {
-    settings(On::Workload).chain([SEEN, ENABLED_BY])
+    settings(On::Workload).chain([STATE, ENABLED_BY])
 }
 
 /// Escapes a key for use as one token of a JSON pointer (RFC 6901, section 3).
@@ -311,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_key_becomes_one_pointer_token() {
-        assert_eq!(pointer_token(SEEN), "confrev.dev~1seen");
+        assert_eq!(pointer_token(STATE), "confrev.dev~1state");
         assert_eq!(pointer_token("a~/b"), "a~0~1b");
     }
 
@@ -333,7 +324,7 @@ mod tests {
                 && is_setting(WINDOW, On::Namespace)
         );
         assert!(!is_setting(ENABLED, On::Workload), "a label");
-        assert!(!is_setting(SEEN, On::Workload) && is_record(SEEN, On::Workload));
+        assert!(!is_setting(STATE, On::Workload) && is_record(STATE, On::Workload));
         assert!(is_record(PROMOTED, On::Source) && !is_record(PROMOTED, On::Workload));
         assert!(!is_record(REVISION, On::Template), "a label");
     }

@@ -18,4 +18,5 @@ pub mod kinds;
 pub mod resolve;
 pub mod snapshot;
 pub mod template;
+pub mod tie;
 pub mod uid;

@@ -291,7 +291,8 @@ mod tests {
     /// The workload web with a content of a.
     fn web(version: &str, content: &Digest, snapshot: &str) -> Value {
         let map = |text: String| json!({"configmaps": {"a": text}}).to_string();
-        let annotations = json!({(annotations::SEEN): map(content.to_string())});
+        let state = json!({"configmaps": {"a": {"seen": content.to_string()}}}).to_string();
+        let annotations = json!({(annotations::STATE): state});
         let sources = json!({(annotations::SOURCES): map(snapshot.to_owned())});
         let volume = json!({"name": "c", "configMap": {"name": snapshot}});
         json!({

@@ -97,7 +97,7 @@ impl Model {
         if wanted {
             return self.check_rolled(key, live, template);
         }
-        let marked = annotation(live, annotations::SEEN).is_some()
+        let marked = annotation(live, annotations::STATE).is_some()
             || annotation(live, annotations::ENABLED_BY).is_some()
             || !stated(template).is_empty()
             || template["metadata"]["labels"].get(annotations::REVISION).is_some();

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     controller::{Desk, key},
-    world::{World, annotate, annotation, deployment, kind},
+    world::{World, annotate, deployment, kind, remembered},
 };
 
 /// The generation and the status of a Deployment.
@@ -182,9 +182,10 @@ fn failure_with_outdated_status_counts() {
 #[test]
 fn unhealthy_record_lasts_until_workload_is_healthy() {
     let (mut world, [web, _]) = first_takes_green(Failed, poked);
-    let marked = |object: &Value| annotation(&object["metadata"], annotations::UNHEALTHY);
-    let seen = |object: &Value| annotation(&object["metadata"], annotations::SEEN);
-    assert_eq!(marked(&web), seen(&web));
+    let marked = |object: &Value| remembered(object, "unhealthy");
+    let seen = |object: &Value| remembered(object, "seen");
+    let mark = json!({"configmaps": {"demo": true}});
+    assert_eq!(marked(&web), mark);
     // The same content again: nothing is written.
     for status in [RollingOut, Failed, Healthy] {
         let stored = with_status(&web, status);
@@ -196,7 +197,7 @@ fn unhealthy_record_lasts_until_workload_is_healthy() {
     for (status, lasts) in [(RollingOut, true), (Failed, true), (Healthy, false)] {
         let red = poked(&mut world, &with_status(&web, status));
         assert_ne!(seen(&red), seen(&web));
-        assert_eq!(marked(&red), if lasts { seen(&red) } else { Value::Null }, "{}", status as u8);
+        assert_eq!(marked(&red), if lasts { mark.clone() } else { Value::Null }, "{}", status as u8);
     }
 }
 
@@ -209,11 +210,8 @@ fn undo_restores_no_unhealthy_record() {
     undone["spec"]["template"] = green["spec"]["template"].clone();
     undone["metadata"]["annotations"] = green["metadata"]["annotations"].clone();
     let undone = world.update(&undone, &with_status(&red, Failed));
-    assert_eq!(annotation(&undone["metadata"], annotations::UNHEALTHY), Value::Null);
-    assert_eq!(
-        annotation(&undone["metadata"], annotations::SEEN),
-        annotation(&red["metadata"], annotations::SEEN)
-    );
+    assert_eq!(remembered(&undone, "unhealthy"), Value::Null);
+    assert_eq!(remembered(&undone, "seen"), remembered(&red, "seen"));
 }
 
 #[test]
@@ -222,7 +220,7 @@ fn opting_out_removes_unhealthy_record() {
     let mut out = web.clone();
     out["metadata"]["labels"][annotations::ENABLED] = json!("false");
     let out = world.update(&out, &web);
-    assert_eq!(out["metadata"]["annotations"].get(annotations::UNHEALTHY), None, "{out}");
+    assert_eq!(out["metadata"]["annotations"].get(annotations::STATE), None, "{out}");
 }
 
 #[test]

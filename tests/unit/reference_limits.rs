@@ -15,7 +15,10 @@ use http::{Request, Response};
 use kube::{client::Body, runtime::watcher::Event};
 use serde_json::{Map, Value, json};
 
-use super::controller::{Desk, key};
+use super::{
+    controller::{Desk, key},
+    world::state_of,
+};
 
 /// An object whose template refers to that many snapshots. `sources` lists `listed` of them.
 fn referring(references: usize, listed: usize) -> Value {
@@ -129,13 +132,14 @@ fn objects_with_too_many_names_are_skipped() {
     assert_eq!(follows(&sets, &object), (1, Vec::new()));
 }
 
-/// A workload's annotation `seen` may list more sources than its template refers to.
+/// A workload's annotation `state` may list more sources than its template refers to.
 #[test]
 fn workload_that_has_seen_too_much_is_skipped() {
     let mut object = referring(1, 1);
     let digest = super::controller::digest("blue").to_string();
-    let seen: Map<_, _> = (0..3000).map(|number| (format!("s{number}"), json!(digest))).collect();
-    object["metadata"]["annotations"] = json!({(annotations::SEEN): json!({"configmaps": seen}).to_string()});
+    let seen: Map<_, _> = (0..2600).map(|number| (format!("s{number}"), json!(digest))).collect();
+    object["metadata"]["annotations"] =
+        json!({(annotations::STATE): state_of("seen", &json!({"configmaps": seen}))});
     let (restored, told) = follows(&WorkloadsSubject(key("web").kind), &object);
     assert_eq!((restored, told.len()), (0, 1));
 }

@@ -162,8 +162,9 @@ fn only_failures_of_the_move_refuse() {
     assert!(is_refused(&deployed));
     // It was unhealthy before.
     let mut unwell = all.clone();
-    let seen = unwell[0].1["metadata"]["annotations"][annotations::SEEN].clone();
-    unwell[0].1["metadata"]["annotations"][annotations::UNHEALTHY] = seen;
+    let state = &mut unwell[0].1["metadata"]["annotations"][annotations::STATE];
+    let marked = state.as_str().unwrap().replace(r#""seen""#, r#""unhealthy":true,"seen""#);
+    *state = json!(marked);
     assert!(!is_refused(&unwell));
     // A person moved it.
     let (_, mut chosen) = workloads();

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::{
     controller::{Desk, key, name, observed, record, stored, web_on_blue},
     windows_and_sets::with_window,
-    world::{World, annotate, deployment, kind},
+    world::{World, annotate, deployment, kind, state_of},
 };
 
 /// An API server with one workload, every write of which is a conflict. Returns the methods of the requests, too.
@@ -71,7 +71,7 @@ async fn conflict_leads_to_live_read() {
     assert_eq!(poked_after_conflict(|_| {}).await.as_deref(), Some("77"));
     let seen = poked_after_conflict(|live| {
         let green = observed(json!({"color": "green"}), json!({}), "2").digest().to_string();
-        annotate(live, annotations::SEEN, &json!({"configmaps": {"demo": green}}).to_string());
+        annotate(live, annotations::STATE, &state_of("seen", &json!({"configmaps": {"demo": green}})));
     });
     assert_eq!(seen.await, None, "the workload has rolled to the change");
     let out = poked_after_conflict(|live| live["metadata"]["labels"][annotations::ENABLED] = json!("false"));

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{
     controller::{Desk, key, record},
     story::{poke, undo},
-    world::{NAMESPACE, World, annotate, annotation, deployment, template},
+    world::{NAMESPACE, World, annotate, deployment, remembered, state_of, template},
 };
 
 /// Keying with keys of these bytes, the present key first.
@@ -61,7 +61,7 @@ pub(crate) fn volume(object: &Value) -> &str {
 }
 
 fn seen(object: &Value) -> String {
-    let seen = annotation(&object["metadata"], annotations::SEEN);
+    let seen = remembered(object, "seen");
     seen["secrets"]["demo"].as_str().unwrap().to_owned()
 }
 
@@ -194,7 +194,7 @@ fn only_the_controller_replaces_unknown_digest() {
     let mut world = world(&[1], A);
     let mut stored = world.create(&web());
     let unknown = format!("hmac-sha256:{}:{}", "f".repeat(8), "0".repeat(64));
-    annotate(&mut stored, annotations::SEEN, &json!({"secrets": {"demo": unknown}}).to_string());
+    annotate(&mut stored, annotations::STATE, &state_of("seen", &json!({"secrets": {"demo": unknown}})));
     let mut edited = stored.clone();
     edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     let edited = world.update(&edited, &stored);
@@ -256,8 +256,8 @@ fn guessed_digest_in_a_review_changes_no_answer() {
                 let mut old = stored.clone();
                 annotate(
                     &mut old,
-                    annotations::SEEN,
-                    &json!({"secrets": {"demo": guess(password)}}).to_string(),
+                    annotations::STATE,
+                    &state_of("seen", &json!({"secrets": {"demo": guess(password)}})),
                 );
                 let mut new = old.clone();
                 new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");

@@ -13,13 +13,12 @@ core/src/annotations.rs. */}}
 "confrev.dev/changed-at", "confrev.dev/changed-by", "confrev.dev/digest", "confrev.dev/enabled-by",
 "confrev.dev/exclude", "confrev.dev/hold", "confrev.dev/keep", "confrev.dev/live",
 "confrev.dev/max-in-flight", "confrev.dev/min-interval", "confrev.dev/missing", "confrev.dev/mount",
-"confrev.dev/moved", "confrev.dev/on-failure", "confrev.dev/on-undo", "confrev.dev/order",
-"confrev.dev/partly-known", "confrev.dev/pinned", "confrev.dev/previous",
-"confrev.dev/progress-deadline", "confrev.dev/promoted", "confrev.dev/refused",
-"confrev.dev/refused-at", "confrev.dev/retried", "confrev.dev/revoked", "confrev.dev/roll",
-"confrev.dev/schema", "confrev.dev/schema-for", "confrev.dev/schema-keys", "confrev.dev/secrets",
-"confrev.dev/secrets-mode", "confrev.dev/seen", "confrev.dev/set", "confrev.dev/source-name",
-"confrev.dev/source-namespace", "confrev.dev/sources", "confrev.dev/track", "confrev.dev/unhealthy",
+"confrev.dev/on-failure", "confrev.dev/on-undo", "confrev.dev/order", "confrev.dev/partly-known",
+"confrev.dev/previous", "confrev.dev/progress-deadline", "confrev.dev/promoted",
+"confrev.dev/refused", "confrev.dev/refused-at", "confrev.dev/retried", "confrev.dev/revoked",
+"confrev.dev/roll", "confrev.dev/schema", "confrev.dev/schema-for", "confrev.dev/schema-keys",
+"confrev.dev/secrets", "confrev.dev/secrets-mode", "confrev.dev/set", "confrev.dev/source-name",
+"confrev.dev/source-namespace", "confrev.dev/sources", "confrev.dev/state", "confrev.dev/track",
 "confrev.dev/waves", "confrev.dev/window"]
 {{- end }}
 
@@ -46,14 +45,13 @@ core/src/annotations.rs. */}}
 {{- define "confrev.keys.decided" -}}
 ["confrev.dev/enabled-by", "confrev.dev/exclude", "confrev.dev/hold", "confrev.dev/min-interval",
 "confrev.dev/missing", "confrev.dev/mount", "confrev.dev/on-undo", "confrev.dev/order",
-"confrev.dev/progress-deadline", "confrev.dev/roll", "confrev.dev/secrets", "confrev.dev/seen",
+"confrev.dev/progress-deadline", "confrev.dev/roll", "confrev.dev/secrets", "confrev.dev/state",
 "confrev.dev/track", "confrev.dev/window"]
 {{- end }}
 
 {{/* Those that confrev's own writes of a workload may change. */}}
 {{- define "confrev.keys.rewritten" -}}
-["confrev.dev/enabled-by", "confrev.dev/moved", "confrev.dev/pinned", "confrev.dev/previous",
-"confrev.dev/roll", "confrev.dev/seen", "confrev.dev/unhealthy"]
+["confrev.dev/enabled-by", "confrev.dev/roll", "confrev.dev/state"]
 {{- end }}
 
 {{/* Settings of workloads, and a pattern of valid values. */}}

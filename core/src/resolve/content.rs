@@ -8,6 +8,7 @@ use super::{
 use crate::{
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, is_named_after, snapshot_name, spare_name},
     template::Reference,
+    tie::Remembered,
 };
 
 impl<'r> Resolver<'r> {
@@ -184,7 +185,7 @@ impl<'r> Resolver<'r> {
                 return Err(Stop::Deny(failure));
             };
             self.warnings.push(format!("{failure}: {} does not roll to it", self.request.new.display()));
-            self.now_seen.remove(source);
+            self.forget_seen(source);
             self.keep_seen(source);
             self.now_live.insert(source.clone(), prior);
             return Ok(());
@@ -222,7 +223,7 @@ impl<'r> Resolver<'r> {
     /// The digest in `seen` may be under a scheme or key that cannot be computed. A snapshot that states the same digest then
     /// holds that content.
     pub(super) fn is_seen(&mut self, source: &ObjectName) -> Result<Seen, Stop> {
-        let Some(stated) = self.seen.get(source).copied() else { return Ok(Seen::No) };
+        let Some(stated) = self.seen(source) else { return Ok(Seen::No) };
         let Some(present) = self.live(source)? else { return Ok(Seen::Unknown) };
         let seen = |is_seen| if is_seen { Seen::Yes } else { Seen::No };
         if let Some(known) = present.digests().judge(&stated) {
@@ -297,24 +298,42 @@ impl<'r> Resolver<'r> {
             return Ok(());
         };
         // A digest under another scheme or key stays while it is true: an upgrade writes nothing.
-        let stated = self.seen.get(source).copied();
+        let stated = self.seen(source);
         let is_true = match self.is_seen(source)? {
             Seen::Yes => true,
             Seen::Alike => !self.is_poke,
             Seen::No | Seen::Unknown => false,
         };
         let digest = stated.filter(|_| is_true).unwrap_or_else(|| present.digest());
-        self.now_seen.insert(source.clone(), digest);
+        self.now.entry(source).seen = Some(digest);
         Ok(())
     }
 
-    /// Keeps the `seen` entry of the source as it is, and its `pinned` entry, which belongs to the same content.
+    /// The content of the source that the stored workload has seen.
+    pub(super) fn seen(&self, source: &ObjectName) -> Option<Digest> {
+        self.before.get(source)?.seen
+    }
+
+    /// The digest of the keys that the stored workload rejects by an undo or a pin.
+    fn pinned(&self, source: &ObjectName) -> Option<Digest> {
+        self.before.get(source)?.pinned
+    }
+
+    /// The content of the source that this decision has marked as seen so far.
+    pub(super) fn now_seen(&self, source: &ObjectName) -> Option<Digest> {
+        self.now.get(source)?.seen
+    }
+
+    /// Takes back that this decision has marked a content of the source as seen.
+    pub(super) fn forget_seen(&mut self, source: &ObjectName) {
+        self.now.entry(source).seen = None;
+    }
+
+    /// Keeps `seen` of the source as it is, and `pinned`, which belongs to the same content.
     pub(super) fn keep_seen(&mut self, source: &ObjectName) {
-        for (before, now) in [(&self.seen, &mut self.now_seen), (&self.pinned, &mut self.now_pinned)] {
-            if let Some(digest) = before.get(source) {
-                now.insert(source.clone(), *digest);
-            }
-        }
+        let Some(Remembered { seen, pinned, .. }) = self.before.get(source) else { return };
+        let now = self.now.entry(source);
+        (now.seen, now.pinned) = (seen.or(now.seen), pinned.or(now.pinned));
     }
 
     /// The keys that a template reads of a source, by whatever names; `None` if it reads the whole source.
@@ -331,7 +350,7 @@ impl<'r> Resolver<'r> {
         source: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<bool, Stop> {
-        let Some(pinned) = self.pinned.get(source).copied() else { return Ok(false) };
+        let Some(pinned) = self.pinned(source) else { return Ok(false) };
         let Some(keys) = self.keys_read(source, used) else { return Ok(false) };
         let present = self.live(source)?;
         Ok(present.is_some_and(|present| present.digests_of(Some(&keys)).judge(&pinned) == Some(true)))
@@ -345,15 +364,14 @@ impl<'r> Resolver<'r> {
         kept: &ObjectName,
         used: &UsedKeys<'_>,
     ) -> Result<(), Stop> {
-        self.now_pinned.remove(source);
+        self.now.entry(source).pinned = None;
         let Some(keys) = self.keys_read(source, used) else { return Ok(()) };
         let (Some(present), Some(kept)) = (self.live(source)?, self.live(kept)?) else { return Ok(()) };
         if !kept.same_values(present, keys.iter().copied()) {
             let read = present.digests_of(Some(&keys));
             // A digest under another scheme or key stays while it is true: an upgrade writes nothing.
-            let stated = self.pinned.get(source).filter(|stated| read.judge(stated) == Some(true));
-            let digest = stated.copied().unwrap_or_else(|| read.current());
-            self.now_pinned.insert(source.clone(), digest);
+            let stated = self.pinned(source).filter(|stated| read.judge(stated) == Some(true));
+            self.now.entry(source).pinned = Some(stated.unwrap_or_else(|| read.current()));
         }
         Ok(())
     }
@@ -367,8 +385,8 @@ impl<'r> Resolver<'r> {
         used: &UsedKeys<'_>,
     ) -> Result<(), Stop> {
         if self.keys_read(source, &self.stored_used) == self.keys_read(source, used) {
-            if let Some(digest) = self.pinned.get(source) {
-                self.now_pinned.insert(source.clone(), *digest);
+            if let Some(pinned) = self.pinned(source) {
+                self.now.entry(source).pinned = Some(pinned);
             }
             return Ok(());
         }
@@ -385,22 +403,22 @@ impl<'r> Resolver<'r> {
             // A source that is bound itself has no other name.
             self.keep_seen(source);
         } else if let Some(kept) = self.live(&ObjectName::new(source.kind, kept))? {
-            let stated = self.seen.get(source).filter(|stated| kept.is_known_by(stated));
-            self.now_seen.insert(source.clone(), stated.copied().unwrap_or_else(|| kept.digest()));
+            let stated = self.seen(source).filter(|stated| kept.is_known_by(stated));
+            self.now.entry(source).seen = Some(stated.unwrap_or_else(|| kept.digest()));
         }
         Ok(())
     }
 
-    /// Keeps the `seen` entry of a missing source whose snapshot this request leaves in place, unless another reference of the
+    /// Keeps `seen` of a missing source whose snapshot this request leaves in place, unless another reference of the
     /// template marks the snapshot's content ([`Self::mark_kept`]). An earlier pass of this admission may have marked it: after
     /// a change by another webhook, the decision runs again on its own result.
     pub(super) fn keep_seen_or_mark(&mut self, source: &ObjectName, kept: &ObjectName) -> Result<(), Stop> {
-        if self.now_seen.get(source).is_some() {
+        if self.now_seen(source).is_some() {
             return Ok(());
         }
-        let stated = self.request.new.seen().get(source).copied();
+        let stated = self.request.new.state().get(source).and_then(|stated| stated.seen);
         if let Some(stated) = stated
-            && Some(stated) != self.seen.get(source).copied()
+            && Some(stated) != self.seen(source)
             && self.live(kept)?.is_some_and(|kept| kept.is_known_by(&stated))
         {
             return self.mark_kept(source, &kept.name);

@@ -1,6 +1,9 @@
 //! The rules by which each reference of a template resolves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::{
     Decision, Ensure, Facts, Health, Need, Observed, Pass, Request, Seen,
@@ -16,6 +19,7 @@ use crate::{
     annotations,
     snapshot::{Digest, ObjectName, SourceKind, is_named_after, source_of_name},
     template::{Reference, SourceMap, Template},
+    tie::Remembered,
 };
 
 /// Resolves every reference of a workload's template.
@@ -97,10 +101,8 @@ pub(super) struct Resolver<'r> {
     pub(super) prior_live: SourceMap<Digest>,
     /// The `sources` annotation of the requested template, which a user may have written.
     pub(super) stated: SourceMap<String>,
-    /// The digest of each source's content that was last taken into account.
-    pub(super) seen: SourceMap<Digest>,
-    /// The digest of the keys that the workload reads, for each source of which it keeps another snapshot than the present one.
-    pub(super) pinned: SourceMap<Digest>,
+    /// What the stored workload remembers of each source.
+    pub(super) before: SourceMap<Remembered>,
     /// Names that the stored template refers to.
     pub(super) stored: BTreeSet<ObjectName>,
     /// The keys that the stored template reads.
@@ -130,9 +132,9 @@ pub(super) struct Resolver<'r> {
     pub(super) adopt: BTreeSet<ObjectName>,
     pub(super) warnings: Vec<String>,
     pub(super) missing: Vec<String>,
-    pub(super) now_seen: SourceMap<Digest>,
+    /// What the workload remembers of each source from now on.
+    pub(super) now: SourceMap<Remembered>,
     pub(super) now_live: SourceMap<Digest>,
-    pub(super) now_pinned: SourceMap<Digest>,
     /// Sources whose present content is refused, and of which the workload returns to another snapshot.
     pub(super) returned: BTreeSet<ObjectName>,
 }
@@ -151,8 +153,7 @@ impl<'r> Resolver<'r> {
             prior: old.filter(|old| was_decided_on(old)).map(super::Workload::sources).unwrap_or_default(),
             prior_live: old.filter(|old| was_decided_on(old)).map(super::Workload::live).unwrap_or_default(),
             stated: request.new.sources(),
-            seen: old.map(super::Workload::seen).unwrap_or_default(),
-            pinned: old.map(super::Workload::pinned).unwrap_or_default(),
+            before: old.map(super::Workload::state).unwrap_or_default(),
             stored,
             stored_used: UsedKeys::of(&references),
             stored_keys: required_keys(&references),
@@ -173,9 +174,8 @@ impl<'r> Resolver<'r> {
             adopt: BTreeSet::new(),
             warnings: Vec::new(),
             missing: Vec::new(),
-            now_seen: SourceMap::default(),
+            now: SourceMap::default(),
             now_live: SourceMap::default(),
-            now_pinned: SourceMap::default(),
             returned: BTreeSet::new(),
         }
     }
@@ -213,11 +213,11 @@ impl<'r> Resolver<'r> {
         if !self.needs.is_empty() {
             return Pass::Needs(self.needs);
         }
-        let previous = match self.previous(&resolution.sources) {
-            Ok(previous) => previous,
+        match self.record_previous(&resolution.sources) {
+            Ok(()) => {}
             Err(Stop::Unknown) => return Pass::Needs(self.needs),
             Err(Stop::Deny(reason)) => return Pass::Decided(denied(self.request, &[reason])),
-        };
+        }
         // An undo that becomes a hold decides for every reference to its source.
         if let Some(hold) = self.moved_hold() {
             let policy = Policy { hold, holds_undos: false, ..self.policy.clone() };
@@ -247,16 +247,14 @@ impl<'r> Resolver<'r> {
         self.warnings.extend(misplaced::warnings(self.request));
         self.warnings.dedup();
         resolution.live = std::mem::take(&mut self.now_live);
-        let unhealthy = self.taken_unhealthy();
-        let moved = self.moved();
-        let mut pinned = SourceMap::default();
-        for (source, digest) in
-            self.now_pinned.iter().filter(|(source, _)| resolution.sources.get(source).is_some())
-        {
-            pinned.insert(source.clone(), *digest);
-        }
+        self.record_health();
+        self.record_moves();
+        self.now.retain(|source, now| {
+            now.pinned = now.pinned.filter(|_| resolution.sources.get(source).is_some());
+            *now != Remembered::default()
+        });
         let hold = self.moves_hold.then(|| self.policy.hold.clone());
-        let marks = Marks { seen: self.now_seen, unhealthy, pinned, moved, previous, hold };
+        let marks = Marks { state: self.now, hold };
         let mut decision = effects::opted_in(self.request, giver, &resolution, &marks, self.keeps_settings);
         let named =
             resolution.sources.iter().map(|(source, name)| ObjectName::new(source.kind, name.as_str()));
@@ -307,29 +305,27 @@ impl<'r> Resolver<'r> {
         matches!(self.live(&object), Ok(Some(observed)) if observed.is_snapshot_of_source(source))
     }
 
-    /// The contents that the workload begins to use while it is unhealthy. Contents that it used before keep their mark.
-    fn taken_unhealthy(&self) -> SourceMap<Digest> {
-        let mut taken = SourceMap::default();
-        let Some(old) = self.request.old.as_ref().filter(|old| old.kind.rolls) else { return taken };
-        let marked = old.taken_unhealthy();
-        let mut is_unhealthy = None;
-        for (source, digest) in self.now_seen.iter().filter(|(source, _)| !self.returned.contains(source)) {
-            let is_marked = if self.seen.get(source) == Some(digest) {
-                marked.get(source).is_some()
-            } else {
-                *is_unhealthy.get_or_insert_with(|| {
-                    let own =
-                        old.text().map(|text| Health::read_last(&old.kind.kind, text)).unwrap_or_default();
-                    let health = own.max(self.facts.referrers_health());
-                    // Marked and not settled: the workload has not been healthy since the last change.
-                    health.is_unhealthy() || (health != Health::Settled && !marked.is_empty())
-                })
-            };
-            if is_marked {
-                taken.insert(source.clone(), *digest);
+    /// Records whether the workload is unhealthy while it begins to use a content. Contents that it used before keep their mark.
+    fn record_health(&mut self) {
+        let Some(old) = self.request.old.as_ref().filter(|old| old.kind.rolls) else { return };
+        let (facts, before, returned) = (self.facts, &self.before, &self.returned);
+        let is_unhealthy = OnceCell::new();
+        let is_unhealthy = || {
+            *is_unhealthy.get_or_init(|| {
+                let own = old.text().map(|text| Health::read_last(&old.kind.kind, text)).unwrap_or_default();
+                let health = own.max(facts.referrers_health());
+                // Marked and not settled: the workload has not been healthy since the last change.
+                let is_marked = before.iter().any(|(_, before)| before.unhealthy);
+                health.is_unhealthy() || (health != Health::Settled && is_marked)
+            })
+        };
+        self.now.retain(|source, now| {
+            if now.seen.is_some() && !returned.contains(source) {
+                let before = before.get(source).filter(|before| before.seen == now.seen);
+                now.unhealthy = before.map_or_else(is_unhealthy, |before| before.unhealthy);
             }
-        }
-        taken
+            true
+        });
     }
 
     /// Decides on a Rollout with `workloadRef`. The object with the template is the one that must be opted in.
@@ -414,7 +410,7 @@ impl<'r> Resolver<'r> {
         if stays? {
             // A reference that confrev rewrote returns to the source's name; only the sources of such references are in `seen`. A
             // snapshot that the user named stays.
-            if self.asked.includes(&source) || self.seen.get(&source).is_some() {
+            if self.asked.includes(&source) || self.seen(&source).is_some() {
                 self.enter_live(&source, &object.name, used)?;
                 return Ok(self.written(source));
             }
@@ -595,7 +591,7 @@ impl<'r> Resolver<'r> {
         }
         // A change that a workload misses while it does not track is pending when it tracks again. A pin of another reference
         // to the source marks the change as seen; otherwise the pin would end then.
-        if self.now_seen.get(&source).is_none() {
+        if self.now_seen(&source).is_none() {
             if seen == Seen::Alike {
                 self.mark_seen(&source)?;
             } else {

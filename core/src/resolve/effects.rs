@@ -15,6 +15,7 @@ use crate::{
     annotations,
     snapshot::{Digest, ObjectName},
     template::{Patch, Reference, SourceMap, Template, revision_of},
+    tie::Remembered,
 };
 
 /// The results of all references of a template.
@@ -67,37 +68,19 @@ impl Resolution {
     }
 }
 
-/// What confrev writes on a workload, by source.
+/// What confrev writes on a workload.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// The content last taken into account.
-    pub(super) seen: SourceMap<Digest>,
-    /// The content that the workload began to use while it was unhealthy.
-    pub(super) unhealthy: SourceMap<Digest>,
-    /// The keys that the workload reads, in the content that it has seen and does not use.
-    pub(super) pinned: SourceMap<Digest>,
-    /// When the controller moved the workload to the content that it has seen.
-    pub(super) moved: SourceMap<String>,
-    /// The snapshot before the workload moved to the present one.
-    pub(super) previous: SourceMap<String>,
+    /// What it remembers of each source.
+    pub(super) state: SourceMap<Remembered>,
     /// The snapshots of the `hold` annotation, if the request changes it; without any, it is removed.
     pub(super) hold: Option<BTreeSet<ObjectName>>,
 }
 
 impl Marks {
-    /// The annotations with these values.
-    fn annotations(&self) -> [(&'static str, Option<String>); 5] {
-        let [seen, unhealthy, pinned] = [&self.seen, &self.unhealthy, &self.pinned]
-            .map(|digests| (!digests.is_empty()).then(|| digests.to_annotation()));
-        let [moved, previous] =
-            [&self.moved, &self.previous].map(|texts| (!texts.is_empty()).then(|| texts.to_annotation()));
-        [
-            (annotations::SEEN, seen),
-            (annotations::UNHEALTHY, unhealthy),
-            (annotations::PINNED, pinned),
-            (annotations::MOVED, moved),
-            (annotations::PREVIOUS, previous),
-        ]
+    /// The annotation `state` with these records.
+    fn state(&self) -> (&'static str, Option<String>) {
+        (annotations::STATE, (!self.state.is_empty()).then(|| self.state.to_annotation()))
     }
 }
 
@@ -114,7 +97,7 @@ pub(super) fn opted_in(
     let stated = resolution.stated();
     set_labels(request, &mut patch, &[(annotations::ENABLED, Some("true".to_owned()))], &stated);
     let mut annotations = vec![(annotations::ENABLED_BY, mark)];
-    annotations.extend(marks.annotations());
+    annotations.push(marks.state());
     let (stored, restored) = match request.old.as_ref().filter(|_| keeps_settings) {
         Some(old) => (kept_settings(old), kept_settings(&request.new)),
         None => Default::default(),
@@ -137,7 +120,7 @@ pub(super) fn opted_in(
 }
 
 /// The last `roll` value that confrev wrote, if the request restores older annotations: `kubectl rollout undo` of a
-/// Deployment restores all annotations of the old ReplicaSet, including a stale `seen`. `min-interval` counts from this value.
+/// Deployment restores all annotations of the old ReplicaSet, including a stale `state`. `min-interval` counts from this value.
 fn last_roll(request: &Request<'_>) -> Option<String> {
     let old = request.old.as_ref()?;
     let last = old.annotation(annotations::ROLL)?;
@@ -146,8 +129,7 @@ fn last_roll(request: &Request<'_>) -> Option<String> {
         None => true,
         Some(roll) => auto_roll_time(roll).is_some_and(|restored| restored < at),
     };
-    let is_restored = request.new.annotation(annotations::SEEN) != old.annotation(annotations::SEEN);
-    (is_older && is_restored).then(|| last.to_owned())
+    (is_older && request.new.restores_state(old)).then(|| last.to_owned())
 }
 
 /// The changes to an update of a stored Job. The API server refuses any change of a Job's template, so the stored names of
@@ -186,7 +168,7 @@ fn keep_mount(resolution: &mut Resolution, old: &super::Workload<'_>) {
 pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
     // An object on which confrev wrote nothing is left alone.
     let written = |workload: &super::Workload<'_>| {
-        [annotations::SEEN, annotations::ENABLED_BY].iter().any(|key| workload.annotation(key).is_some())
+        [annotations::STATE, annotations::ENABLED_BY].iter().any(|key| workload.annotation(key).is_some())
             || !workload.sources().is_empty()
             || !workload.live().is_empty()
             || (workload.label(annotations::ENABLED) == Some("true")
@@ -199,8 +181,7 @@ pub(super) fn opt_out(request: &Request<'_>, giver: Giver) -> Decision {
     let mut patch = Patch::default();
     let given = (giver == Giver::Namespace).then_some((annotations::ENABLED, None));
     set_labels(request, &mut patch, given.as_slice(), &Stated::default());
-    let mut annotations = vec![(annotations::ENABLED_BY, None)];
-    annotations.extend(Marks::default().annotations());
+    let mut annotations = vec![(annotations::ENABLED_BY, None), (annotations::STATE, None)];
     // A `roll` value that confrev wrote is removed too; one that a person wrote stays.
     if request.new.annotation(annotations::ROLL).is_some_and(|roll| auto_roll_time(roll).is_some()) {
         annotations.push((annotations::ROLL, None));

@@ -129,10 +129,10 @@ impl Resolver<'_> {
         }
         let snapshot = ObjectName::new(source.kind, held.as_str());
         let is_readable = !self.is_out_of_reach(source);
-        match self.seen.get(source).filter(|_| was_held || !is_readable).copied() {
+        match self.seen(source).filter(|_| was_held || !is_readable) {
             // As long as the hold lasts, what the workload has seen stays as it is: a change of the source must not change
             // the answer to an apply.
-            Some(seen) => self.now_seen.insert(source.clone(), seen),
+            Some(seen) => self.now.entry(source).seen = Some(seen),
             None if is_readable => self.mark_seen(source)?,
             None => {}
         }

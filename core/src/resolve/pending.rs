@@ -166,7 +166,7 @@ impl Record {
     /// resolved them, Secrets that only the namespace asks for.
     pub fn of(workload: &Workload<'_>, health: Health, rotated: &Rotated) -> Self {
         let (policy, _) = Policy::read(workload);
-        let (sources, live) = (workload.sources(), workload.live());
+        let (sources, live, state) = (workload.sources(), workload.live(), workload.state());
         // The namespace may decide whether Secrets are snapshotted. An admission has then applied its setting.
         let excluded = |source: &ObjectName| {
             let unwanted = source.kind == SourceKind::Secret && policy.secrets == Some(false);
@@ -204,17 +204,15 @@ impl Record {
             uid: workload.uid().into(),
             resource_version: workload.resource_version().to_owned(),
             uses,
-            seen: workload.seen().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
-            taken_unhealthy: workload.taken_unhealthy().iter().map(|(source, _)| source.clone()).collect(),
-            moved: workload
-                .moved()
+            seen: state.iter().filter_map(|(source, entry)| Some((source.clone(), entry.seen?))).collect(),
+            taken_unhealthy: state
                 .iter()
-                .filter_map(|(source, time)| Some((source.clone(), time.parse().ok()?)))
+                .filter_map(|(source, entry)| entry.unhealthy.then(|| source.clone()))
                 .collect(),
-            previous: workload
-                .previous()
+            moved: state.iter().filter_map(|(source, entry)| Some((source.clone(), entry.moved?))).collect(),
+            previous: state
                 .iter()
-                .map(|(source, name)| (source.clone(), Arc::from(name.as_str())))
+                .filter_map(|(source, entry)| Some((source.clone(), Arc::from(entry.previous.as_deref()?))))
                 .collect(),
             pace: Pace {
                 order: policy.order,
@@ -223,7 +221,10 @@ impl Record {
             },
             reads: listed(reads),
             refuses_missing_keys: policy.missing != MissingPolicy::Allow,
-            pinned: workload.pinned().iter().map(|(source, digest)| (source.clone(), *digest)).collect(),
+            pinned: state
+                .iter()
+                .filter_map(|(source, entry)| Some((source.clone(), entry.pinned?)))
+                .collect(),
             generation: workload.generation(),
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,

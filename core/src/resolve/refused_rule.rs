@@ -130,7 +130,7 @@ impl Resolver<'_> {
 
     /// The snapshot to which the workload goes back: its own previous one, or else the one that the mark names.
     fn previous_snapshot(&mut self, source: &ObjectName, refused: &Refused) -> Result<Option<String>, Stop> {
-        let own = self.request.old.as_ref().and_then(|old| old.previous().get(source).cloned());
+        let own = self.before.get(source).and_then(|before| before.previous.clone());
         let revoked = self.live(source)?.and_then(|present| present.annotation(annotations::REVOKED));
         let is_revoked = |name: &str| {
             revoked.iter().flat_map(|text| text.split(',')).any(|revoked| revoked.trim() == name)
@@ -171,10 +171,10 @@ impl Resolver<'_> {
         kept: &str,
         used: &UsedKeys<'_>,
     ) -> Result<(), Stop> {
-        if self.now_seen.get(source).is_none() {
+        if self.now_seen(source).is_none() {
             self.keep_seen(source);
         }
-        if self.now_seen.get(source).is_none() {
+        if self.now_seen(source).is_none() {
             self.mark_kept(source, kept)?;
         }
         self.keep_pinned(source, &ObjectName::new(source.kind, kept), used)
@@ -186,16 +186,16 @@ impl Resolver<'_> {
 
     /// For each source that limits how far a change spreads, the snapshot to go back to from the one that the workload now has.
     /// A person's choice of a refused snapshot is recorded as that snapshot itself.
-    pub(super) fn previous(&mut self, sources: &SourceMap<String>) -> Result<SourceMap<String>, Stop> {
-        let mut previous = SourceMap::default();
-        let Some(old) = &self.request.old else { return Ok(previous) };
-        let known = old.previous();
+    pub(super) fn record_previous(&mut self, sources: &SourceMap<String>) -> Result<(), Stop> {
+        if self.request.old.is_none() {
+            return Ok(());
+        }
         for (source, name) in sources.iter() {
             let before = self.prior.get(source).filter(|before| **before != *source.name).cloned();
-            let kept = known.get(source).cloned();
+            let kept = self.before.get(source).and_then(|before| before.previous.clone());
             if before.as_ref() == Some(name) {
-                if let Some(kept) = kept {
-                    previous.insert(source.clone(), kept);
+                if kept.is_some() {
+                    self.now.entry(source).previous = kept;
                 }
                 continue;
             }
@@ -205,7 +205,7 @@ impl Resolver<'_> {
             }
             let refused = self.refused(source)?;
             if refused.is_some_and(|refused| refused.snapshot == *name) {
-                previous.insert(source.clone(), name.clone());
+                self.now.entry(source).previous = Some(name.clone());
                 continue;
             }
             let digest = present.digest();
@@ -217,10 +217,10 @@ impl Resolver<'_> {
                     .live(&ObjectName::new(source.kind, before.as_str()))?
                     .is_some_and(|before| before.refusal().is_some());
             let back = if is_refused { kept.filter(|kept| *kept != before) } else { Some(before) };
-            if let Some(back) = back {
-                previous.insert(source.clone(), back);
+            if back.is_some() {
+                self.now.entry(source).previous = back;
             }
         }
-        Ok(previous)
+        Ok(())
     }
 }

@@ -73,7 +73,7 @@ impl Resolver<'_> {
         let Some(kept) = kept.filter(|_| !self.is_poke) else {
             return Err(Stop::Deny(format!("{failure}: {}", correct_schema(source))));
         };
-        self.now_seen.remove(source);
+        self.forget_seen(source);
         self.keep_seen(source);
         self.warnings.push(format!("{failure}: {} keeps {kept:?}", self.request.new.display()));
         Ok(kept.to_owned())

@@ -12,7 +12,6 @@ use super::{
 use crate::{
     annotations,
     snapshot::{Digest, ObjectName, is_named_after},
-    template::SourceMap,
 };
 
 impl Resolver<'_> {
@@ -48,8 +47,8 @@ impl Resolver<'_> {
             return Ok(None);
         }
         // An earlier pass has also marked the present content as seen.
-        let stated = self.request.new.seen().get(source).copied();
-        let Some(stated) = stated.filter(|stated| self.seen.get(source) != Some(stated)) else {
+        let stated = self.request.new.state().get(source).and_then(|stated| stated.seen);
+        let Some(stated) = stated.filter(|stated| self.seen(source) != Some(*stated)) else {
             return Ok(None);
         };
         let Some(present) = self.live(source)? else { return Ok(None) };
@@ -145,31 +144,29 @@ impl Resolver<'_> {
         only.is_none_or(|only| only == *source)
     }
 
-    /// When the controller moved the workload to the content that it has seen, for each source with waves or reverts. The time is in the
-    /// value of `roll`, so that equal requests give equal bytes.
-    pub(super) fn moved(&self) -> SourceMap<String> {
-        let mut moved = SourceMap::default();
-        let Some(old) = &self.request.old else { return moved };
-        let known = old.moved();
+    /// Records when the controller moved the workload to the content that it has seen, for each source with waves or reverts. The time is
+    /// in the value of `roll`, so that equal requests give equal bytes.
+    pub(super) fn record_moves(&mut self) {
+        let Some(old) = &self.request.old else { return };
         let time = |workload: &Workload<'_>| workload.annotation(annotations::ROLL).and_then(auto_roll_time);
         // An undo of a Deployment may restore an older value.
         let turn = time(&self.request.new)
             .filter(|turn| self.has_other_roll && time(old).is_none_or(|last| last <= *turn));
-        for (source, digest) in self.now_seen.iter().filter(|(source, _)| !self.returned.contains(source)) {
+        let (facts, before, returned) = (self.facts, &self.before, &self.returned);
+        self.now.retain(|source, now| {
             let is_recorded = || {
-                let present = self.facts.object(source).flatten();
+                let present = facts.object(source).flatten();
                 present.is_some_and(|present| present.spread_policy().records_moves())
             };
-            let time = if self.seen.get(source) == Some(digest) {
-                known.get(source).cloned()
-            } else {
-                turn.filter(|_| is_recorded()).map(|turn| turn.to_string())
-            };
-            if let Some(time) = time {
-                moved.insert(source.clone(), time);
+            let before = before.get(source);
+            if now.seen.is_some() && !returned.contains(source) {
+                now.moved = match before {
+                    Some(before) if before.seen == now.seen => before.moved,
+                    _ => turn.filter(|_| is_recorded()),
+                };
             }
-        }
-        moved
+            true
+        });
     }
 
     /// Leaves `seen` as it is, so that the content stays pending for the controller, and adds a warning.
@@ -179,7 +176,7 @@ impl Resolver<'_> {
         kept: Option<&str>,
     ) -> Result<(), Stop> {
         let is_seen = matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike);
-        if self.now_seen.get(source).is_none() {
+        if self.now_seen(source).is_none() {
             self.keep_seen(source);
         }
         let until = if is_seen {

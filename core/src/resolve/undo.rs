@@ -23,14 +23,7 @@ use crate::{
 const UNTOUCHED: [&str; 2] = [annotations::LAST_APPLIED, "deployment.kubernetes.io/revision"];
 
 /// Annotations that each admission writes again, so that an undo cannot restore a stale value.
-const WRITTEN: [&str; 6] = [
-    annotations::SEEN,
-    annotations::UNHEALTHY,
-    annotations::PINNED,
-    annotations::MOVED,
-    annotations::PREVIOUS,
-    annotations::ENABLED_BY,
-];
+const WRITTEN: [&str; 2] = [annotations::STATE, annotations::ENABLED_BY];
 
 /// The settings that an undo must not change: every annotation of confrev's that an admission does not write again.
 pub(super) fn kept_settings<'a>(workload: &'a Workload<'_>) -> BTreeMap<&'a str, &'a str> {

@@ -106,14 +106,11 @@ pub(super) fn has_other_roll(request: &Request<'_>) -> bool {
 /// Whether a person or the controller has set a new value of `roll`: the workload must roll to the newest content.
 ///
 /// `kubectl rollout undo` of a Deployment restores all annotations of the old ReplicaSet, including a stale `roll`. The
-/// stale `seen` beside it shows that.
+/// stale `state` beside it shows that.
 pub(super) fn has_new_roll(request: &Request<'_>) -> bool {
     let Some(old) = &request.old else { return false };
-    let restored = request
-        .new
-        .annotation(annotations::SEEN)
-        .is_some_and(|seen| Some(seen) != old.annotation(annotations::SEEN));
-    has_other_roll(request) && !restored
+    let has_state = request.new.annotation(annotations::STATE).is_some();
+    has_other_roll(request) && !(has_state && request.new.restores_state(old))
 }
 
 /// The sources whose newest content a person asks for, by a new value of `roll`.

@@ -13,7 +13,8 @@ use crate::{
     json::{self, At, Str},
     kinds::WorkloadKind,
     snapshot::Digest,
-    template::Template,
+    template::{SourceMap, Template},
+    tie::Remembered,
 };
 
 /// A workload, borrowed from its JSON.
@@ -315,50 +316,32 @@ impl<'a> Workload<'a> {
     }
 
     /// The annotation `sources` of the template; empty if it is absent or malformed.
-    pub fn sources(&self) -> crate::template::SourceMap<String> {
+    pub fn sources(&self) -> SourceMap<String> {
         let text = self.template.as_ref().and_then(|template| template.annotation(annotations::SOURCES));
-        text.and_then(crate::template::SourceMap::parse).unwrap_or_default()
+        text.and_then(SourceMap::parse).unwrap_or_default()
     }
 
     /// The annotation `live` of the template; empty if it is absent or malformed.
-    pub fn live(&self) -> crate::template::SourceMap<Digest> {
+    pub fn live(&self) -> SourceMap<Digest> {
         let text = self.template.as_ref().and_then(|template| template.annotation(annotations::LIVE));
-        text.and_then(crate::template::SourceMap::parse).unwrap_or_default()
+        text.and_then(SourceMap::parse).unwrap_or_default()
     }
 
-    /// The annotation `seen`; empty if it is absent or malformed.
-    pub fn seen(&self) -> crate::template::SourceMap<Digest> {
-        self.annotation(annotations::SEEN).and_then(crate::template::SourceMap::parse).unwrap_or_default()
+    /// The annotation `state`: what confrev remembers of each source. Empty if it is absent or malformed.
+    pub fn state(&self) -> SourceMap<Remembered> {
+        self.annotation(annotations::STATE).and_then(SourceMap::parse).unwrap_or_default()
     }
 
-    /// The annotation `pinned`; empty if it is absent or malformed.
-    pub fn pinned(&self) -> crate::template::SourceMap<Digest> {
-        self.annotation(annotations::PINNED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
-    }
-
-    /// The annotation `moved`: for each source, when the controller moved the workload to the content that it has seen. Empty
-    /// if it is absent or malformed.
-    pub fn moved(&self) -> crate::template::SourceMap<String> {
-        self.annotation(annotations::MOVED).and_then(crate::template::SourceMap::parse).unwrap_or_default()
-    }
-
-    /// The annotation `previous`: for each source, the snapshot before the workload moved. Empty if it is absent or malformed.
-    pub fn previous(&self) -> crate::template::SourceMap<String> {
-        self.annotation(annotations::PREVIOUS).and_then(crate::template::SourceMap::parse).unwrap_or_default()
-    }
-
-    /// The annotation `unhealthy`: the sources whose last seen content the workload took while it was unhealthy.
-    pub fn taken_unhealthy(&self) -> crate::template::SourceMap<Digest> {
-        let marked =
-            self.annotation(annotations::UNHEALTHY).and_then(crate::template::SourceMap::<Digest>::parse);
-        let (mut taken, seen) = (crate::template::SourceMap::default(), self.seen());
-        for (source, digest) in marked.iter().flat_map(crate::template::SourceMap::iter) {
-            // A replica of an earlier version may have updated `seen` only.
-            if seen.get(source) == Some(digest) {
-                taken.insert(source.clone(), *digest);
-            }
-        }
-        taken
+    /// Whether this request has a state that remembers other contents than that of the stored workload: an undo of a Deployment
+    /// restores all annotations of the old `ReplicaSet`.
+    pub(super) fn restores_state(&self, stored: &Workload<'_>) -> bool {
+        let seen = |workload: &Workload<'_>| {
+            let state = workload.state();
+            let seen = state.iter().filter_map(|(source, entry)| Some((source.clone(), entry.seen?)));
+            seen.collect::<BTreeMap<_, _>>()
+        };
+        let [new, old] = [self, stored].map(|workload| workload.annotation(annotations::STATE));
+        new != old && seen(self) != seen(stored)
     }
 }
 

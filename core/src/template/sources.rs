@@ -94,10 +94,19 @@ impl<V> SourceMap<V> {
         self.values.insert(source, value);
     }
 
-    /// Removes a source.
-    pub fn remove(&mut self, source: &ObjectName) {
+    /// The value of a source, to be changed; a new one if the source has none.
+    pub fn entry(&mut self, source: &ObjectName) -> &mut V
+    where
+        V: Default,
+    {
         self.by_value.take();
-        self.values.remove(source);
+        self.values.entry(source.clone()).or_default()
+    }
+
+    /// Keeps the values for which this holds, after it has changed them.
+    pub fn retain(&mut self, keeps: impl FnMut(&ObjectName, &mut V) -> bool) {
+        self.by_value.take();
+        self.values.retain(keeps);
     }
 
     /// All sources in order, with their values.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, GREEN, world},
-    world::{World, annotate, annotation, configmap, deployment, kind, volume},
+    world::{World, annotate, configmap, deployment, kind, remembered, volume},
 };
 
 /// What `kubectl get -o yaml` gives of a stored workload, as `kubectl create` sends it: the client owns every field.
@@ -68,13 +68,7 @@ fn workload_on_hold_is_created_without_its_snapshot() {
         let created = world.clone().review(&kind("Deployment"), &new, None);
         assert_eq!(created.decision.denial, None);
         assert_eq!(volume(&created.object, 0), GREEN);
-        assert_eq!(
-            annotation(&created.object["metadata"], annotations::SEEN)["configmaps"]
-                .as_object()
-                .unwrap()
-                .len(),
-            1
-        );
+        assert_eq!(remembered(&created.object, "seen")["configmaps"].as_object().unwrap().len(), 1);
         let warning =
             format!("{:?} does not exist in namespace \"ns\", so it holds nothing", configmap(BLUE).name);
         assert!(

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, GREEN, poke, undo, world},
-    world::{World, annotate, annotation, configmap, deployment, kind, template, volume},
+    world::{World, annotate, configmap, deployment, kind, remembered, template, volume},
 };
 
 /// The snapshot of red.
@@ -284,8 +284,7 @@ fn hold_checks_newly_required_keys() {
 #[test]
 fn new_hold_marks_present_content_as_seen() {
     let (mut world, _, second) = rolled();
-    let seen =
-        |object: &Value| annotation(&object["metadata"], annotations::SEEN)["configmaps"]["demo"].clone();
+    let seen = |object: &Value| remembered(object, "seen")["configmaps"]["demo"].clone();
     for color in ["green", "red", "blue"] {
         world.set("demo", json!({"color": color}));
         let held = world.update(&with_hold(&second, Some(BLUE)), &second);
@@ -470,7 +469,7 @@ fn hold_of_secrets_snapshot_names_its_kind() {
     // Without Secrets in the installation, the hold lasts, and no Secret is read, whatever the workload has seen.
     world.secrets_disabled = true;
     let mut unseen = held.clone();
-    unseen["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::SEEN);
+    unseen["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::STATE);
     for stored in [&held, &unseen] {
         let mut new = applied(&object, stored);
         new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
@@ -509,7 +508,7 @@ fn held_source_makes_nothing_pending() {
 #[test]
 fn seen_stays_during_a_hold() {
     let (mut world, held) = held();
-    let seen = |object: &Value| annotation(&object["metadata"], annotations::SEEN);
+    let seen = |object: &Value| remembered(object, "seen");
     let before = seen(&held);
     world.set("demo", json!({"color": "red"}));
     let again = world.update(&applied(&deployment(&["demo"]), &held), &held);

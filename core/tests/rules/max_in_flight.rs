@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, GREEN, poke, undo},
-    world::{World, annotate, annotation, configmap, deployment, kind, volume},
+    world::{World, annotate, annotation, configmap, deployment, kind, remembered, volume},
 };
 
 /// Sets the content of a ConfigMap that rolls one workload at a time.
@@ -42,7 +42,7 @@ fn with_image(object: &Value, image: &str) -> Value {
 }
 
 fn seen(object: &Value) -> Value {
-    annotation(&object["metadata"], annotations::SEEN)
+    remembered(object, "seen")
 }
 
 #[test]

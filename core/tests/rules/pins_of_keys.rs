@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::poke,
-    world::{World, annotate, deployment, volume},
+    world::{World, annotate, deployment, remembered, volume},
 };
 
 /// A Deployment that reads these keys as environment variables, and one key more through a volume.
@@ -41,7 +41,7 @@ fn put_back(keys: &[&str]) -> (World, Value) {
 }
 
 fn pinned(object: &Value) -> bool {
-    object["metadata"]["annotations"].get(annotations::PINNED).is_some()
+    !remembered(object, "pinned").is_null()
 }
 
 #[test]
@@ -53,10 +53,7 @@ fn change_of_unread_key_keeps_undo() {
     assert_eq!(volume(&after, 0), volume(&back, 0));
     assert_eq!(after["spec"]["template"], back["spec"]["template"]);
     // The change counts as seen, and the undo outlives more of them, without the snapshot of the content that it rejected.
-    assert_ne!(
-        after["metadata"]["annotations"][annotations::SEEN],
-        back["metadata"]["annotations"][annotations::SEEN]
-    );
+    assert_ne!(remembered(&after, "seen"), remembered(&back, "seen"));
     let rejected = |name: &str| name.starts_with("demo-") && name != volume(&back, 0);
     world.objects.retain(|name, _| !rejected(&name.name));
     world.set("demo", json!({"mine": "2", "other": "1", "unread": "3"}));

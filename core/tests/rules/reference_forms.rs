@@ -97,8 +97,8 @@ fn rewrites_every_reference_form_in_every_kind() {
             let revision = json!(confrev::template::revision_of(sources));
             expected["metadata"]["labels"][annotations::REVISION] = revision;
         }
-        expected["metadata"]["annotations"] = json!({annotations::SEEN:
-            "{\"configmaps\":{\"demo\":\"sha256:3a18d34e262fc4b788874349f3267bd04db95e4530b1e16909c791de7634513f\"}}"});
+        expected["metadata"]["annotations"] = json!({annotations::STATE:
+            "{\"configmaps\":{\"demo\":{\"seen\":\"sha256:3a18d34e262fc4b788874349f3267bd04db95e4530b1e16909c791de7634513f\"}}}"});
         assert_eq!(admitted.object, expected, "{kind}");
     }
 }

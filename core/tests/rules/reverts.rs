@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, GREEN, poke, undo},
-    world::{World, annotate, annotation, configmap, deployment, kind, volume},
+    world::{World, annotate, configmap, deployment, kind, remembered, volume},
 };
 
 const AT: &str = "2026-01-01T00:00:00Z";
@@ -43,11 +43,11 @@ fn refuse(world: &mut World, snapshot: &str, previous: Option<&str>) {
 }
 
 fn previous(object: &Value) -> Value {
-    annotation(&object["metadata"], annotations::PREVIOUS)
+    remembered(object, "previous")
 }
 
 fn seen(object: &Value) -> Value {
-    annotation(&object["metadata"], annotations::SEEN)
+    remembered(object, "seen")
 }
 
 fn applied(stored: &Value) -> Value {
@@ -62,10 +62,7 @@ fn move_records_previous_snapshot() {
     assert_eq!((volume(&second, 0), previous(&first)), (GREEN, Value::Null));
     let blue = json!({"configmaps": {"demo": BLUE}});
     assert_eq!(previous(&second), blue);
-    assert_eq!(
-        annotation(&second["metadata"], annotations::MOVED),
-        json!({"configmaps": {"demo": "1970-01-01T00:00:05Z"}})
-    );
+    assert_eq!(remembered(&second, "moved"), json!({"configmaps": {"demo": "1970-01-01T00:00:05Z"}}));
     assert_eq!(world.update(&second, &first), second, "admitted again");
     assert_eq!(world.update(&applied(&second), &second), second, "a sync");
     let mut stripped = applied(&second);
@@ -73,7 +70,7 @@ fn move_records_previous_snapshot() {
     assert_eq!(previous(&world.update(&stripped, &second)), blue, "an apply without the annotation");
     assert_eq!(previous(&world.update(&undo(&second, &first), &second)), Value::Null, "an undo");
     let mut copied = deployment(&["demo"]);
-    annotate(&mut copied, annotations::PREVIOUS, r#"{"configmaps":{"demo":"demo-1"}}"#);
+    annotate(&mut copied, annotations::STATE, r#"{"configmaps":{"demo":{"previous":"demo-1"}}}"#);
     assert_eq!(previous(&world.create(&copied)), Value::Null, "a copy");
 }
 
@@ -104,8 +101,8 @@ fn refused_content_returns_to_previous() {
     let back = poke(&mut world, &second, 9);
     assert_eq!(back["spec"], first["spec"], "the same template, so the same ReplicaSet");
     assert_eq!((seen(&back), previous(&back)), (seen(&first), Value::Null));
-    for key in [annotations::MOVED, annotations::UNHEALTHY, annotations::PINNED] {
-        assert_eq!(annotation(&back["metadata"], key), Value::Null, "{key}");
+    for field in ["moved", "unhealthy", "pinned"] {
+        assert_eq!(remembered(&back, field), Value::Null, "{field}");
     }
     assert_eq!(world.update(&back, &second), back, "admitted again");
     assert_eq!(world.update(&back, &back), back);
@@ -390,6 +387,6 @@ fn undo_records_no_move() {
     request["spec"]["template"]["metadata"]["labels"]["version"] = json!("1");
     request["metadata"]["annotations"] = second["metadata"]["annotations"].clone();
     let undone = world.update(&request, &third);
-    let moved = annotation(&undone["metadata"], annotations::MOVED)["configmaps"]["demo"].clone();
+    let moved = remembered(&undone, "moved")["configmaps"]["demo"].clone();
     assert_ne!(moved, json!("1970-01-01T00:00:05Z"), "{undone}");
 }

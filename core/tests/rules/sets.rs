@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::poke,
-    world::{World, annotate, annotation, configmap, deployment, volume},
+    world::{World, annotate, annotation, configmap, deployment, remembered, volume},
 };
 
 fn set(world: &mut World, name: &str, content: &str, set: Option<&str>) {
@@ -32,7 +32,7 @@ fn pending(db: &str, demo: &str) -> (World, Value) {
 
 /// Which of the two sources move to their present content.
 fn moved(before: &Value, after: &Value) -> [bool; 2] {
-    let seen = |object: &Value| annotation(&object["metadata"], annotations::SEEN)["configmaps"].clone();
+    let seen = |object: &Value| remembered(object, "seen")["configmaps"].clone();
     let moved = [0, 1].map(|volume_of| volume(after, volume_of) != volume(before, volume_of));
     let taken = ["db", "demo"].map(|name| seen(after)[name] != seen(before)[name]);
     assert_eq!(moved, taken, "{after}");

@@ -54,7 +54,7 @@ fn keys_without_effect_are_reported_once() {
     // Users do not write these keys, and tools copy them.
     let mut copied = deployment(&["demo"]);
     copied["metadata"]["labels"][annotations::REVISION] = json!("0123456789");
-    annotate(&mut copied, annotations::SEEN, "{}");
+    annotate(&mut copied, annotations::STATE, "{}");
     assert_eq!(world.admit(&copied, None).decision.warnings, [""; 0]);
     let mut object = deployment(&["demo"]);
     annotate(&mut object, annotations::EXCLUDE, "demo, dmeo");

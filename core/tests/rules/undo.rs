@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     story::{BLUE, GREEN, poke, undo, world},
     undo_by_revision::replica_set,
-    world::{World, annotate, annotation, configmap, deployment, template, volume},
+    world::{World, annotate, configmap, deployment, remembered, template, volume},
 };
 
 /// A workload at blue, and the same workload after its source changed to green.
@@ -130,14 +130,14 @@ fn partial_apply_ends_undo_of_missing_source() {
     let second = poke(&mut world, &first, 1);
     let undone = world.update(&undo(&second, &first), &second);
     world.remove("demo");
-    let seen = annotation(&first["metadata"], annotations::SEEN);
+    let seen = remembered(&first, "seen");
     for (volume, env) in [("demo", "demo"), (BLUE, "demo"), ("demo", BLUE)] {
         let mut new = two(volume, env);
         new["metadata"]["annotations"] = undone["metadata"]["annotations"].clone();
         new["spec"]["template"]["metadata"]["annotations"] =
             undone["spec"]["template"]["metadata"]["annotations"].clone();
         let applied = world.update(&new, &undone);
-        assert_eq!(annotation(&applied["metadata"], annotations::SEEN), seen, "{volume} {env}");
+        assert_eq!(remembered(&applied, "seen"), seen, "{volume} {env}");
     }
 }
 
@@ -150,8 +150,8 @@ fn undo_with_stale_annotations_holds() {
     let undone = world.update(&new, &second);
     assert_eq!(volume(&undone, 0), BLUE);
     assert_eq!(
-        annotation(&undone["metadata"], annotations::SEEN),
-        annotation(&second["metadata"], annotations::SEEN),
+        remembered(&undone, "seen"),
+        remembered(&second, "seen"),
         "the present content counts as seen"
     );
     assert_eq!(volume(&poke(&mut world, &undone, 2), 0), BLUE);
@@ -287,7 +287,7 @@ fn opting_out_reverts_each_change_alone() {
     let sources = json!({"configmaps": {"demo": BLUE}}).to_string();
     let live = json!({"configmaps": {"demo": format!("sha256:{}", "0".repeat(64))}}).to_string();
     for (key, in_template, value) in [
-        (annotations::SEEN, false, "{}"),
+        (annotations::STATE, false, "{}"),
         (annotations::ENABLED_BY, false, "namespace"),
         (annotations::SOURCES, true, &sources),
         (annotations::LIVE, true, &live),
@@ -435,11 +435,7 @@ fn pin_made_while_paused_survives_resume() {
         let mut resumed = held.clone();
         resumed["metadata"]["annotations"].as_object_mut().unwrap().remove(annotations::TRACK);
         let after = world.update(&resumed, &held);
-        results.push((
-            pinned,
-            volume(&after, pinned) == red,
-            held["metadata"]["annotations"][annotations::SEEN].clone(),
-        ));
+        results.push((pinned, volume(&after, pinned) == red, remembered(&held, "seen").clone()));
     }
     assert!(results.iter().all(|(_, stays, _)| *stays), "{results:?}");
 }

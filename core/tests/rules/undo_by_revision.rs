@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, GREEN, poke, undo, world},
-    world::{World, annotate, annotation, configmap, deployment, kind, template, volume},
+    world::{World, annotate, configmap, deployment, kind, remembered, template, volume},
 };
 
 const REPLICA_SET: usize = 0;
@@ -55,7 +55,7 @@ fn setting<'o>(object: &'o Value, key: &str) -> Option<&'o str> {
 }
 
 fn seen(object: &Value) -> Value {
-    annotation(&object["metadata"], annotations::SEEN)
+    remembered(object, "seen")
 }
 
 /// Every annotation by which a user configures a workload.

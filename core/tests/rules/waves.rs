@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::{BLUE, GREEN, poke, poked, undo},
-    world::{World, annotate, annotation, configmap, deployment, volume},
+    world::{World, annotate, configmap, deployment, remembered, volume},
 };
 
 fn set(world: &mut World, color: &str, waves: &str) {
@@ -25,7 +25,7 @@ fn pending(waves: &str) -> (World, Value) {
 }
 
 fn moved(object: &Value) -> Value {
-    annotation(&object["metadata"], annotations::MOVED)
+    remembered(object, "moved")
 }
 
 /// With settings that cannot be followed, nothing moves.
@@ -55,7 +55,7 @@ fn roll_by_controller_records_its_time() {
     let undone = world.update(&undo(&second, &first), &second);
     assert_eq!((volume(&undone, 0), moved(&undone)), (BLUE, at.clone()));
     let mut applied = deployment(&["demo"]);
-    annotate(&mut applied, annotations::MOVED, "anything");
+    annotate(&mut applied, annotations::STATE, "anything");
     assert_eq!(moved(&world.update(&applied, &second)), at);
     assert_eq!(moved(&poke(&mut world, &second, 9)), at);
     set(&mut world, "red", "1");
@@ -109,7 +109,7 @@ fn roll_to_aborted_content_keeps_snapshot() {
         source["metadata"]["annotations"][annotations::ABORTED] = json!(aborted);
         let second = poke(&mut world, &first, 5);
         assert_eq!(volume(&second, 0), expected, "{aborted} is aborted");
-        let seen = |object: &Value| annotation(&object["metadata"], annotations::SEEN);
+        let seen = |object: &Value| remembered(object, "seen");
         assert_eq!(seen(&second) == seen(&first), expected == BLUE, "{aborted} is aborted");
         let mut deployed = second.clone();
         deployed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");

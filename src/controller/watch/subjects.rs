@@ -143,7 +143,7 @@ impl Subject for WorkloadsSubject {
         let kind = reader.kinds.iter().nth(self.0)?;
         let record = Workload::parse(kind, object.text()).map_err(Unreadable::from).and_then(|workload| {
             let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &reader.rotated);
-            let listed = workload.sources().iter().count().max(workload.seen().iter().count());
+            let listed = workload.sources().iter().count().max(workload.state().iter().count());
             check_names(reader, &record.uses, listed)?;
             Ok(record)
         });

@@ -53,7 +53,7 @@ fn deployment() -> Value {
             "generation": 4,
             "labels": {"confrev.dev/enabled": "true"},
             "annotations": {
-                "confrev.dev/seen": "{\"configmaps\":{\"demo\":\"sha256:736a916696f9f0695c10a0eb02f63f6a9e3308ae9aaf617a4e9cdf5ba4ae5bf1\"}}",
+                "confrev.dev/state": "{\"configmaps\":{\"demo\":{\"seen\":\"sha256:736a916696f9f0695c10a0eb02f63f6a9e3308ae9aaf617a4e9cdf5ba4ae5bf1\"}}}",
                 "deployment.kubernetes.io/revision": "2",
             },
         },

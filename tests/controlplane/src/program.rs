@@ -25,7 +25,7 @@ const NAMESPACE: &str = "confrev";
 /// The longest that confrev may take to become ready, and to end. Both take about three seconds on an idle machine.
 const LIMIT: Duration = Duration::from_mins(1);
 /// The annotation that confrev writes on workloads that use a source, and removes from others.
-const SEEN: &str = "confrev.dev/seen";
+const STATE: &str = "confrev.dev/state";
 /// How many lines of the log a failed test prints.
 const TAIL: usize = 80;
 
@@ -343,7 +343,7 @@ impl ControlPlane {
     pub fn calls_confrev(&self) -> Result<(), String> {
         let path = format!("{}?dryRun=All", resources::path("deployments", "default"));
         match self.api().post(&path, &probe()) {
-            (201, object) if object["metadata"]["annotations"][SEEN].is_null() => Ok(()),
+            (201, object) if object["metadata"]["annotations"][STATE].is_null() => Ok(()),
             (code, answer) => Err(format!("{code} {answer}")),
         }
     }
@@ -362,7 +362,7 @@ fn probe() -> Value {
         "metadata": {
             "name": "confrev-probe",
             "labels": {"confrev.dev/enabled": "true"},
-            "annotations": {SEEN: "{}"},
+            "annotations": {STATE: "{}"},
         },
         "spec": {
             "replicas": 0,

@@ -170,7 +170,7 @@ fn state(world: &World, reader: &Load) -> (u64, Value) {
     let live = reader.live(world);
     let generation = live["metadata"]["generation"].as_u64().unwrap();
     let seen =
-        ["roll", "seen"].map(|key| text(&live["metadata"]["annotations"][format!("confrev.dev/{key}")]));
+        ["roll", "state"].map(|key| text(&live["metadata"]["annotations"][format!("confrev.dev/{key}")]));
     (generation, json!([seen, live["spec"]["template"]]))
 }
 

@@ -196,8 +196,7 @@ impl Workload {
         json!([
             add("/metadata/labels/confrev.dev~1enabled".to_owned(), json!("true")),
             add("/metadata/annotations/confrev.dev~1roll".to_owned(), json!("auto-1")),
-            add("/metadata/annotations/confrev.dev~1seen".to_owned(), json!("{}")),
-            add("/metadata/annotations/confrev.dev~1unhealthy".to_owned(), json!("{}")),
+            add("/metadata/annotations/confrev.dev~1state".to_owned(), json!("{}")),
             add("/metadata/annotations/confrev.dev~1enabled-by".to_owned(), json!("namespace")),
             add(format!("{}/metadata/annotations", self.template), annotations),
             add(format!("{}/metadata/labels/confrev.dev~1revision", self.template), json!("0123456789")),

@@ -122,7 +122,7 @@ fn undo_of_key_lasts_until_read_key_changes() {
         world.wait_replica_sets(&web, 2);
         world.undo(&web);
         let kind = text(&world.live(&web)["kind"]);
-        let seen = || text(&world.live(&web)["metadata"]["annotations"]["confrev.dev/seen"]);
+        let seen = || text(&world.live(&web)["metadata"]["annotations"]["confrev.dev/state"]);
         let event = |reason: &str, count: usize| {
             for about in [format!("{reason} {kind}/web"), format!("{reason} ConfigMap/demo")] {
                 wait_for(&format!("{count} Events {about}"), LIMIT, || {

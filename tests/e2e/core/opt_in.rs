@@ -19,7 +19,7 @@ fn is_as_written(world: &World, web: &Workload) -> Result<(), String> {
     expect(&template["spec"]["containers"][0]["envFrom"][0]["configMapRef"]["name"], &json!("demo"))?;
     expect(&template["metadata"]["labels"]["confrev.dev/revision"], &json!(null))?;
     expect(&template["metadata"]["annotations"]["confrev.dev/sources"], &json!(null))?;
-    expect(&live["metadata"]["annotations"]["confrev.dev/seen"], &json!(null))
+    expect(&live["metadata"]["annotations"]["confrev.dev/state"], &json!(null))
 }
 
 #[test]

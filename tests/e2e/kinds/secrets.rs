@@ -221,7 +221,7 @@ fn versions(world: &World) -> Vec<String> {
                 + " "
                 + &text(&object["metadata"]["uid"])
                 + &text(&object["metadata"]["generation"])
-                + &text(&object["metadata"]["annotations"]["confrev.dev/seen"])
+                + &text(&object["metadata"]["annotations"]["confrev.dev/state"])
         })
         .collect()
 }

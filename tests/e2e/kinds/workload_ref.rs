@@ -193,8 +193,8 @@ fn workload_failed_before_change_holds_no_other() {
         fails_with("A");
         world.set_config("demo", "B");
         fails_with("B");
-        let marked = web.live(&world)["metadata"]["annotations"]["confrev.dev/unhealthy"].clone();
-        assert!(text(&marked).contains("demo"), "{marked}");
+        let marked = web.live(&world)["metadata"]["annotations"]["confrev.dev/state"].clone();
+        assert!(text(&marked).contains("unhealthy"), "{marked}");
         // From now on, the other workload tracks changes.
         other.patch(&world, &json!({"metadata": {"annotations": {"confrev.dev/track": "true"}}}));
         other.wait_reads(&world, "demo", &["B"]);

@@ -27,7 +27,7 @@ pub(crate) fn kept(world: &World) -> Vec<String> {
         world.cluster.list(kind, world.name(), "").into_iter().map(move |workload| {
             let template = workload.pointer("/spec/jobTemplate/spec/template");
             let template = template.or_else(|| workload.pointer("/spec/template")).unwrap_or(&Value::Null);
-            let own = ["seen", "roll"].map(|key| {
+            let own = ["state", "roll"].map(|key| {
                 format!("{key}={}", workload["metadata"]["annotations"][format!("confrev.dev/{key}")])
             });
             let sources = &template["metadata"]["annotations"]["confrev.dev/sources"];

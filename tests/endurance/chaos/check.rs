@@ -120,7 +120,7 @@ impl Seen {
     fn check_plain(&self, held: &Held) -> Result<(), String> {
         let (name, live) = (held.workload.reference(), self.live(held)?);
         let marked = live["spec"]["template"].to_string().contains("confrev")
-            || live["metadata"]["annotations"]["confrev.dev/seen"].is_string();
+            || live["metadata"]["annotations"]["confrev.dev/state"].is_string();
         if marked {
             return Err(format!("contained: {name} is marked"));
         }

@@ -82,7 +82,7 @@ fn template(number: usize) -> Value {
 }
 
 fn workload(number: usize) -> Value {
-    let seen = json!({"configmaps": {source(number): observed(number).digest().to_string()}});
+    let state = json!({"configmaps": {source(number): {"seen": observed(number).digest().to_string()}}});
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -92,7 +92,7 @@ fn workload(number: usize) -> Value {
             "uid": uid("workload", number),
             "resourceVersion": (2_000_000 + number).to_string(),
             "labels": {(annotations::ENABLED): "true"},
-            "annotations": {(annotations::SEEN): seen.to_string()},
+            "annotations": {(annotations::STATE): state.to_string()},
         },
         "spec": {"template": template(number)},
     })

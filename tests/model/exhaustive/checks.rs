@@ -9,7 +9,7 @@ use confrev::{
     annotations,
     snapshot::{Object, SourceKind},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::play::{Play, State};
 use crate::{
@@ -36,8 +36,8 @@ impl Play<'_> {
         }
         let store = self.model.store();
         let of = |object: &Arc<Value>| {
-            let previous: Value = serde_json::from_str(annotation(object, annotations::PREVIOUS)?).ok()?;
-            previous["configmaps"][&source.name].as_str().map(str::to_owned)
+            let state: Value = serde_json::from_str(annotation(object, annotations::STATE)?).ok()?;
+            state["configmaps"][&source.name]["previous"].as_str().map(str::to_owned)
         };
         store
             .iter()
@@ -198,8 +198,9 @@ impl Play<'_> {
                     notes.remove(crate::cluster::REVISION);
                     notes.remove(annotations::ROLL);
                     // Which workload of a limited source rolls first, and so takes the content that fails, is not promised.
-                    notes.remove(annotations::UNHEALTHY);
-                    notes.remove(annotations::PREVIOUS);
+                    change_state(notes, |record| {
+                        record.retain(|field, _| field != "unhealthy" && field != "previous");
+                    });
                 }
                 object.as_object_mut().unwrap().remove("status");
             }
@@ -293,12 +294,18 @@ fn plain(object: &mut Value, kind: Kind, by_uid: &BTreeMap<String, String>) {
     {
         notes.insert(annotations::ROLL.to_owned(), json!("auto"));
     }
-    // Its times depend on when the faults end. Which sources it names does not.
-    if let Some(moved) = notes.get_mut(annotations::MOVED) {
-        let times: Value =
-            moved.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let sources = |of: &Value| of.as_object().map(|of| of.keys().cloned().collect::<Vec<_>>());
-        *moved =
-            times.as_object().into_iter().flatten().map(|(kind, of)| json!([kind, sources(of)])).collect();
-    }
+    // The times depend on when the faults end. Which sources have one does not.
+    change_state(notes, |record| {
+        record.entry("moved").and_modify(|time| *time = json!("once"));
+    });
+}
+
+/// Changes each record in the annotation `state`.
+fn change_state(notes: &mut Map<String, Value>, change: impl Fn(&mut Map<String, Value>)) {
+    let Some(text) = notes.get_mut(annotations::STATE) else { return };
+    let mut state: Value = text.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let kinds = state.as_object_mut().into_iter().flat_map(Map::values_mut);
+    let sources = kinds.filter_map(Value::as_object_mut).flat_map(Map::values_mut);
+    sources.filter_map(Value::as_object_mut).for_each(change);
+    *text = json!(state.to_string());
 }

@@ -236,7 +236,7 @@ impl Real {
         let path = self.path(&key).trim_end_matches('/').to_owned() + "?dryRun=All";
         let labels = json!({"app": "probe"});
         let probe = json!({
-            "metadata": {"name": "probe", "annotations": {annotations::SEEN: "{}"}},
+            "metadata": {"name": "probe", "annotations": {annotations::STATE: "{}"}},
             "spec": {
                 "selector": {"matchLabels": labels},
                 "template": {
@@ -249,7 +249,7 @@ impl Real {
             let (code, answer) = self.cluster.api().post(&path, &probe);
             // confrev removes its own annotation from workloads without references. While confrev is down, the write is
             // refused.
-            let asked = code >= 500 || answer["metadata"]["annotations"][annotations::SEEN].is_null();
+            let asked = code >= 500 || answer["metadata"]["annotations"][annotations::STATE].is_null();
             if asked == enabled { Ok(()) } else { Err(format!("{code} {answer}")) }
         });
     }

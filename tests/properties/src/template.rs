@@ -152,7 +152,7 @@ fn has_plain_metadata(object: &mut Value) -> bool {
 fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
     let (mut stored, at) = (object.clone(), kind.template_pointer());
     let mut sources: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
-    let mut seen = sources.clone();
+    let mut seen: BTreeMap<&str, BTreeMap<String, Value>> = BTreeMap::new();
     for (pointer, name) in references(object, &at) {
         let ours = name.kind == SourceKind::ConfigMap || secrets;
         if !ours || Rotated::default().contains(&name) || !world::exists(&name) {
@@ -168,13 +168,14 @@ fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
                 let digest = World::default().observe(&name).unwrap().digest();
                 let snapshot = snapshot_name(&name.name, &digest, 10);
                 enter(&snapshot);
-                seen.entry(name.kind.plural()).or_default().insert(name.name.to_string(), digest.to_string());
+                let state = seen.entry(name.kind.plural()).or_default();
+                state.insert(name.name.to_string(), json!({"seen": digest.to_string()}));
                 *stored.pointer_mut(&pointer).unwrap() = json!(snapshot);
             }
         }
     }
     if !seen.is_empty() {
-        set(&mut stored, "/metadata/annotations", annotations::SEEN, &json!(seen).to_string());
+        set(&mut stored, "/metadata/annotations", annotations::STATE, &json!(seen).to_string());
     }
     if !sources.is_empty() {
         let text = json!(sources).to_string();

@@ -125,7 +125,7 @@ pub fn taken_back(after: &Value, before: &Value, template: &str, pointers: &[Str
     for at in metadata.map(|at| at + "/metadata") {
         for map in ["labels", "annotations"] {
             if let Some(Value::Object(map)) = after.pointer_mut(&format!("{at}/{map}")) {
-                for key in [annotations::SOURCES, annotations::REVISION, annotations::SEEN] {
+                for key in [annotations::SOURCES, annotations::REVISION, annotations::STATE] {
                     map.remove(key);
                 }
             }

@@ -280,3 +280,28 @@ pub fn template(object: &Value) -> &Value {
 pub fn annotation(object: &Value, key: &str) -> Value {
     object["annotations"][key].as_str().map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
 }
+
+/// One field of the annotation `state`, by kind and source; null if no source has it.
+pub fn remembered(workload: &Value, field: &str) -> Value {
+    let mut found = Value::Null;
+    let state = annotation(&workload["metadata"], annotations::STATE);
+    for (kind, sources) in state.as_object().into_iter().flatten() {
+        for (source, record) in sources.as_object().into_iter().flatten() {
+            if let Some(value) = record.get(field) {
+                found[kind][source] = value.clone();
+            }
+        }
+    }
+    found
+}
+
+/// The annotation `state` with one field, by kind and source.
+pub fn state_of(field: &str, values: &Value) -> String {
+    let mut state = values.clone();
+    for sources in state.as_object_mut().into_iter().flat_map(|kinds| kinds.values_mut()) {
+        for value in sources.as_object_mut().into_iter().flat_map(|sources| sources.values_mut()) {
+            *value = json!({field: value.take()});
+        }
+    }
+    state.to_string()
+}

@@ -30,7 +30,7 @@ fn only_template_changes_fail_while_confrev_is_down() {
         assert_eq!(world.replica_sets(web).len(), 2);
         world.set_image(web, "app:3").ok();
         assert_eq!(world.resolved(plain, "demo"), None, "the workload without opt-in is unchanged");
-        assert!(world.live(plain)["metadata"]["annotations"]["confrev.dev/seen"].is_null());
+        assert!(world.live(plain)["metadata"]["annotations"]["confrev.dev/state"].is_null());
     }
 }
 

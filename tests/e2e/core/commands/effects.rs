@@ -182,8 +182,8 @@ fn render_matches_objects_that_the_api_server_stores() {
             ("/items/1/data", &snapshot["data"]),
             ("/items/2/spec/template/metadata", &live["spec"]["template"]["metadata"]),
             (
-                "/items/2/metadata/annotations/confrev.dev~1seen",
-                &live["metadata"]["annotations"]["confrev.dev/seen"],
+                "/items/2/metadata/annotations/confrev.dev~1state",
+                &live["metadata"]["annotations"]["confrev.dev/state"],
             ),
         ] {
             let mut live = live.clone();

@@ -196,7 +196,7 @@ fn undo_and_pin_hold_until_unpin() {
         world.wait_resolved(&web, "demo", "C");
         let mut wanted = before;
         wanted.as_object_mut().unwrap().remove("confrev.dev/hold");
-        wanted["confrev.dev/seen"] = annotations()["confrev.dev/seen"].clone();
+        wanted["confrev.dev/state"] = annotations()["confrev.dev/state"].clone();
         let mut found = annotations();
         for ours in ["deployment.kubernetes.io/revision", "rollout.argoproj.io/revision"] {
             for all in [&mut wanted, &mut found] {

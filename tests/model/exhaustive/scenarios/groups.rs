@@ -488,7 +488,7 @@ fn bad_content(play: &Play<'_>) {
     for (file, failed) in files.iter().zip(failed) {
         play.reads(&file.key, "s", "three");
         let live = play.model.get(&file.key).unwrap();
-        if annotation(&live, annotations::UNHEALTHY).is_some() != failed {
+        if annotation(&live, annotations::STATE).is_some_and(|state| state.contains("unhealthy")) != failed {
             play.model
                 .broken("rolls", format!("{} was unhealthy: {failed}, recorded: {}", file.key, !failed));
         }

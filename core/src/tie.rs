@@ -1,0 +1,86 @@
+//! What ties a workload to a source: the facts that confrev remembers between two decisions.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{json, snapshot::Digest};
+
+/// An entry of the annotation `state` of a workload: what confrev remembers of one source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Remembered {
+    /// When the controller moved the workload to the content in `seen`.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "write_time",
+        deserialize_with = "read_time"
+    )]
+    pub moved: Option<Timestamp>,
+    /// The digest of the keys that the workload reads, in the content in `seen`, if an undo or a pin keeps other values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<Digest>,
+    /// The snapshot before the workload moved to the one that it uses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+    /// The content last taken into account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Digest>,
+    /// Whether the workload was unhealthy when it took the content in `seen`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unhealthy: bool,
+}
+
+/// Writes a time in the notation of the value of `roll`.
+fn write_time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&time.unwrap_or_default())
+}
+
+/// A time; `None` if the value is anything else.
+fn read_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    Ok(json::shallow(&[], deserializer)?.as_str().and_then(|text| text.parse().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        snapshot::{ObjectName, SourceKind},
+        template::SourceMap,
+    };
+
+    /// Kubernetes keeps the text of an annotation, so equal records must be equal bytes.
+    #[test]
+    fn state_is_compact_sorted_and_parseable() {
+        let digest = |digit: &str| digit.repeat(64);
+        let all = format!(
+            r#"{{"moved":"2026-05-01T10:00:00Z","pinned":"sha256:{}","previous":"a-1","seen":"sha256:{}","unhealthy":true}}"#,
+            digest("1"),
+            digest("2")
+        );
+        let text = format!(
+            r#"{{"configmaps":{{"a":{all},"b":{{"seen":"sha256:{}"}}}},"secrets":{{"a":{{"previous":"a-2"}}}}}}"#,
+            digest("3")
+        );
+        let read = SourceMap::<Remembered>::parse(&text).unwrap();
+        assert_eq!(read.to_annotation(), text);
+        let a = read.get(&ObjectName::new(SourceKind::ConfigMap, "a")).unwrap();
+        assert_eq!((a.moved, a.unhealthy), ("2026-05-01T10:00:00Z".parse().ok(), true));
+        let reversed = text.replace(
+            r#""seen":"sha256:2222222222222222222222222222222222222222222222222222222222222222","unhealthy":true"#,
+            r#""unhealthy":true,"seen":"sha256:2222222222222222222222222222222222222222222222222222222222222222""#,
+        );
+        assert_ne!(reversed, text);
+        assert_eq!(SourceMap::<Remembered>::parse(&reversed).unwrap().to_annotation(), text);
+    }
+
+    /// A wrong digest makes the whole annotation malformed, as in `sources`; a wrong time is no time.
+    #[test]
+    fn malformed_state_is_rejected() {
+        let parse =
+            |entry: &str| SourceMap::<Remembered>::parse(&format!(r#"{{"configmaps":{{"a":{entry}}}}}"#));
+        assert!(parse(r#"{"seen":"sha256:short"}"#).is_none());
+        assert!(parse(r#""text""#).is_none());
+        let lenient = parse(r#"{"moved":"yesterday","other":[1]}"#).unwrap();
+        assert_eq!(lenient.iter().next().map(|(_, entry)| entry.clone()), Some(Remembered::default()));
+    }
+}
