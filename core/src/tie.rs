@@ -28,9 +28,14 @@ pub struct Remembered {
     /// Whether the workload was unhealthy when it took the content in `seen`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unhealthy: bool,
+    /// Whether the workload never used the content in `seen`: an undo or a pin kept it from a change of which few workloads
+    /// move at a time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unused: bool,
 }
 
 /// Writes a time in the notation of the value of `roll`.
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
 fn write_time<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&time.unwrap_or_default())
 }
@@ -53,7 +58,7 @@ mod tests {
     fn state_is_compact_sorted_and_parseable() {
         let digest = |digit: &str| digit.repeat(64);
         let all = format!(
-            r#"{{"moved":"2026-05-01T10:00:00Z","pinned":"sha256:{}","previous":"a-1","seen":"sha256:{}","unhealthy":true}}"#,
+            r#"{{"moved":"2026-05-01T10:00:00Z","pinned":"sha256:{}","previous":"a-1","seen":"sha256:{}","unhealthy":true,"unused":true}}"#,
             digest("1"),
             digest("2")
         );
@@ -65,10 +70,7 @@ mod tests {
         assert_eq!(read.to_annotation(), text);
         let a = read.get(&ObjectName::new(SourceKind::ConfigMap, "a")).unwrap();
         assert_eq!((a.moved, a.unhealthy), ("2026-05-01T10:00:00Z".parse().ok(), true));
-        let reversed = text.replace(
-            r#""seen":"sha256:2222222222222222222222222222222222222222222222222222222222222222","unhealthy":true"#,
-            r#""unhealthy":true,"seen":"sha256:2222222222222222222222222222222222222222222222222222222222222222""#,
-        );
+        let reversed = text.replace(r#""unhealthy":true,"unused":true"#, r#""unused":true,"unhealthy":true"#);
         assert_ne!(reversed, text);
         assert_eq!(SourceMap::<Remembered>::parse(&reversed).unwrap().to_annotation(), text);
     }

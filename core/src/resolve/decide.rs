@@ -250,7 +250,10 @@ impl<'r> Resolver<'r> {
         self.record_health();
         self.record_moves();
         self.now.retain(|source, now| {
-            now.pinned = now.pinned.filter(|_| resolution.sources.get(source).is_some());
+            let name = resolution.sources.get(source);
+            now.pinned = now.pinned.filter(|_| name.is_some());
+            let before = self.before.get(source).filter(|before| before.unused && before.seen == now.seen);
+            now.unused |= before.is_some() && name == self.prior.get(source);
             *now != Remembered::default()
         });
         let hold = self.moves_hold.then(|| self.policy.hold.clone());
@@ -518,8 +521,15 @@ impl<'r> Resolver<'r> {
         let source_lives = self.live(&source)?.is_some();
         if let Some(is_sound) = known {
             if !self.stays_as_written(&source)? && !self.chooses_beside_refused(&source, object, used)? {
+                let is_other = |present: &Observed| {
+                    let chosen = self.facts.object(object).flatten();
+                    present.is_limited() && chosen.is_none_or(|chosen| !chosen.same_content(present))
+                };
+                let is_other = self.facts.object(&source).flatten().is_some_and(is_other);
+                let is_behind = is_other && self.is_seen(&source)? == Seen::No;
                 self.mark_seen(&source)?;
                 self.mark_pinned(&source, object, used)?;
+                self.now.entry(&source).unused |= is_behind;
                 self.note_undo(&source, object, used)?;
             }
             if is_sound {
@@ -570,14 +580,18 @@ impl<'r> Resolver<'r> {
         }
         if pending || is_applied {
             // A change of keys that the workload does not read leaves an undo or a pin alone.
-            let stays =
-                pending && ((!is_applied && self.reads_what_is_pinned(&source, used)?) || self.is_undo()?);
-            if stays {
+            let keeps_pin = pending && !is_applied && self.reads_what_is_pinned(&source, used)?;
+            if keeps_pin || (pending && self.is_undo()?) {
                 if self.policy.holds_undos && self.is_undo()? {
                     self.note_undo(&source, object, used)?;
                 }
-                self.mark_seen(&source)?;
-                self.mark_pinned(&source, object, used)?;
+                if !keeps_pin && self.live(&source)?.is_some_and(Observed::is_limited) {
+                    // The workload never had the content, so the undo is no verdict on it: the workload stays behind.
+                    self.keep_until_its_turn(&source, Some(&object.name))?;
+                } else {
+                    self.mark_seen(&source)?;
+                    self.mark_pinned(&source, object, used)?;
+                }
                 return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
             }
             if self.awaits_its_turn(&source, &object.name, used, is_applied)?

@@ -30,6 +30,8 @@ pub struct Record {
     pub seen: CompactMap<ObjectName, Digest>,
     /// The sources whose content in `seen` the workload took while it was unhealthy.
     pub taken_unhealthy: CompactSet<ObjectName>,
+    /// The sources whose content in `seen` it never used: an undo or a pin came first.
+    pub unused: CompactSet<ObjectName>,
     /// When the controller moved it to the content in `seen`, for each source with waves.
     pub moved: CompactMap<ObjectName, Timestamp>,
     /// The snapshot before it moved to the present one, for each source that limits how far a change spreads.
@@ -207,7 +209,13 @@ impl Record {
             seen: state.iter().filter_map(|(source, entry)| Some((source.clone(), entry.seen?))).collect(),
             taken_unhealthy: state
                 .iter()
-                .filter_map(|(source, entry)| entry.unhealthy.then(|| source.clone()))
+                .filter(|(_, entry)| entry.unhealthy)
+                .map(|(source, _)| source.clone())
+                .collect(),
+            unused: state
+                .iter()
+                .filter(|(_, entry)| entry.unused)
+                .map(|(source, _)| source.clone())
                 .collect(),
             moved: state.iter().filter_map(|(source, entry)| Some((source.clone(), entry.moved?))).collect(),
             previous: state

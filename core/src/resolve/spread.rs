@@ -196,6 +196,10 @@ impl Record {
         let is_recorded = self.pinned.contains_key(source);
         let rejects =
             uses().any(|used| (used.snapshot.is_some() && is_recorded) || (used.whole && holds_other(used)));
+        // No verdict on the content: the workload never had it.
+        if rejects && self.unused.contains(source) {
+            return Standing::Apart;
+        }
         // A workload that does not track keeps its snapshot whatever the content.
         match (uses().any(holds_other), self.track) {
             (true, true) if !rejects => return Standing::Unaffected,

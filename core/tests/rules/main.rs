@@ -31,6 +31,7 @@ mod settings;
 mod spare_names;
 mod undo;
 mod undo_by_revision;
+mod undo_in_waves;
 mod waves;
 mod windows;
 

@@ -160,6 +160,7 @@ impl Intern for Record {
         self.uses.intern(interner);
         self.seen.intern(interner);
         self.taken_unhealthy.intern(interner);
+        self.unused.intern(interner);
         self.pinned.intern(interner);
         self.moved.intern(interner);
         self.previous.intern(interner);
@@ -239,6 +240,7 @@ mod tests {
         Record {
             seen: [(object("seen"), digest(1))].into_iter().collect(),
             taken_unhealthy: [object("unhealthy")].into_iter().collect(),
+            unused: [object("unused")].into_iter().collect(),
             pinned: [(object("pinned"), digest(1))].into_iter().collect(),
             moved: [(object("moved"), Timestamp::UNIX_EPOCH)].into_iter().collect(),
             previous: [(object("previous"), text("previous-0123456789"))].into_iter().collect(),
@@ -312,6 +314,7 @@ mod tests {
             let names = [
                 record.seen.iter().map(|(source, _)| source).collect(),
                 record.taken_unhealthy.iter().collect(),
+                record.unused.iter().collect(),
                 record.pinned.iter().map(|(source, _)| source).collect(),
                 record.moved.iter().map(|(source, _)| source).collect(),
                 record.previous.iter().map(|(source, _)| source).collect(),

@@ -288,9 +288,9 @@ pub(super) fn of_revision(key: &RevisionKey, revision: &Revision) -> usize {
 
 /// The bytes of a workload.
 pub(super) fn of_workload(key: &WorkloadKey, record: &Record) -> usize {
-    let Record { uses, seen, taken_unhealthy, moved, previous, reads, pinned, window, .. } = record;
-    let entries =
-        [seen.iter().count(), taken_unhealthy.iter().count(), moved.iter().count(), pinned.iter().count()];
+    let Record { uses, seen, taken_unhealthy, unused, moved, previous, reads, pinned, window, .. } = record;
+    let marks = taken_unhealthy.len() + unused.len();
+    let entries = [seen.iter().count(), marks, moved.iter().count(), pinned.iter().count()];
     let previous = previous.iter().map(|(source, name)| ENTRY + text(&source.name) + text(name));
     let keys = reads.iter().flat_map(|(_, reads)| reads.keys.iter().map(|read| KEY + text(&read.key)));
     let seen = seen.iter().map(|(source, _)| source.name.len());

@@ -126,6 +126,7 @@ pub(in crate::controller) fn workload(
         seen: uses.iter().map(seen).collect(),
         uses,
         taken_unhealthy: CompactSet::default(),
+        unused: CompactSet::default(),
         moved: CompactMap::default(),
         previous: CompactMap::default(),
         pace: Pace::default(),
