@@ -10,6 +10,7 @@ use confrev::{
     resolve::{Facts, Health, Observed},
     snapshot::{
         CopiedLabel, Digest, DigestKey, Identity, Keying, Made, ObjectName, SourceKind, snapshot_json,
+        spare_name,
     },
 };
 use jiff::Timestamp;
@@ -170,21 +171,68 @@ fn undo_after_lost_key_resolves_to_old_snapshot() {
     assert_eq!(admitted.decision.adopt, [secret(volume(&first))], "the snapshot is bound at once");
 }
 
-/// If it is unknown whether the content changed, the reference stays. Only the controller, which has found a difference, moves
-/// it.
+/// If it is unknown whether the content changed, an undo stays: as with `keep: "0"`, which leaves no snapshot of the content that the
+/// undo rejects. The digest is replaced, so that the next change ends the undo.
 #[test]
-fn only_the_controller_moves_undecidable_content() {
+fn undo_survives_undecidable_content() {
+    for reads_keys in [false, true] {
+        let mut world = world(&[1], A);
+        let mut object = web();
+        if reads_keys {
+            object["spec"]["template"]["spec"]["volumes"][0]["secret"]["items"] =
+                json!([{"key": "password", "path": "password"}]);
+        }
+        let first = world.create(&object);
+        set(&mut world, B);
+        let second = poke(&mut world, &first, 1);
+        let undone = world.update(&undo(&second, &first), &second);
+        world.objects.remove(&secret(volume(&second)));
+        world.keying = keying(&[2]);
+        let mut edited = undone.clone();
+        edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+        assert_eq!(volume(&world.update(&edited, &undone)), volume(&first), "{reads_keys}");
+        let poked = poke(&mut world, &undone, 2);
+        assert_eq!(template(&poked), template(&undone), "{reads_keys}");
+        assert_eq!(seen(&poked), world.observe(&secret("demo")).unwrap().digest().to_string());
+        let again = poke(&mut world, &poked, 3);
+        assert_eq!(template(&again), template(&undone), "{reads_keys}");
+        set(&mut world, C);
+        assert_ne!(volume(&poke(&mut world, &again, 4)), volume(&first), "{reads_keys}: another change");
+    }
+}
+
+/// It keeps its snapshot because the keys that it reads did not change.
+#[test]
+fn change_of_read_key_rolls_after_lost_key() {
     let mut world = world(&[1], A);
-    let first = world.create(&web());
-    set(&mut world, B);
+    let mut object = web();
+    object["spec"]["template"]["spec"]["volumes"][0]["secret"]["items"] =
+        json!([{"key": "password", "path": "password"}]);
+    let first = world.create(&object);
+    world.objects.get_mut(&secret("demo")).unwrap()["data"]["user"] = json!(C);
     let second = poke(&mut world, &first, 1);
-    let undone = world.update(&undo(&second, &first), &second);
-    world.objects.remove(&secret(volume(&second)));
+    assert_eq!(template(&second), template(&first));
     world.keying = keying(&[2]);
-    let mut edited = undone.clone();
-    edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
-    assert_eq!(volume(&world.update(&edited, &undone)), volume(&first));
-    assert_ne!(volume(&poke(&mut world, &undone, 2)), volume(&first));
+    assert_eq!(template(&poke(&mut world, &second, 2)), template(&first));
+    set(&mut world, B);
+    assert_ne!(volume(&poke(&mut world, &second, 2)), volume(&first));
+}
+
+/// Its own snapshot states the content that it has seen, under a name with random digits.
+#[test]
+fn change_after_lost_key_rolls_spare_snapshot() {
+    let mut world = world(&[1], A);
+    let mut stored = world.create(&web());
+    let usual = volume(&stored).to_owned();
+    let spare = spare_name("demo", &world.observe(&secret("demo")).unwrap().digest(), "0123456789abcdef0123");
+    let mut snapshot = world.objects.remove(&secret(&usual)).unwrap();
+    snapshot["metadata"]["name"] = json!(spare);
+    world.objects.insert(secret(&spare), snapshot);
+    stored = serde_json::from_str(&stored.to_string().replace(&usual, &spare)).unwrap();
+    world.keying = keying(&[2]);
+    assert_eq!(volume(&poke(&mut world, &stored, 1)), spare);
+    set(&mut world, B);
+    assert_ne!(volume(&poke(&mut world, &stored, 2)), spare);
 }
 
 /// The key of the digest in `seen` is lost, and no snapshot states that digest. The workload's own snapshot has the present

@@ -241,9 +241,18 @@ impl<'r> Resolver<'r> {
         }
         let Some(kept) = self.prior.get(source) else { return Ok(Seen::Unknown) };
         let kept = self.live(&ObjectName::new(source.kind, kept.as_str()))?;
-        let is_alike =
-            |kept: &Observed| kept.is_snapshot_of_source(&source.name) && kept.same_content(present);
-        Ok(if kept.is_some_and(is_alike) { Seen::Alike } else { Seen::Unknown })
+        let Some(kept) = kept.filter(|kept| kept.is_snapshot_of_source(&source.name)) else {
+            return Ok(Seen::Unknown);
+        };
+        Ok(match kept.same_content(present) {
+            is_seen if kept.states(&stated) => seen(is_seen),
+            true => Seen::Alike,
+            // A workload that reads some keys may also keep it because those have equal values in both contents.
+            false if self.pinned(source).is_some() || self.keys_read(source, &self.stored_used).is_none() => {
+                Seen::Rejected
+            }
+            false => Seen::Unknown,
+        })
     }
 
     /// Whether Secrets are snapshotted, by the workload's setting or else by its namespace's.
@@ -302,7 +311,7 @@ impl<'r> Resolver<'r> {
         let is_true = match self.is_seen(source)? {
             Seen::Yes => true,
             Seen::Alike => !self.is_poke,
-            Seen::No | Seen::Unknown => false,
+            Seen::No | Seen::Rejected | Seen::Unknown => false,
         };
         let digest = stated.filter(|_| is_true).unwrap_or_else(|| present.digest());
         self.now.entry(source).seen = Some(digest);

@@ -572,7 +572,11 @@ impl<'r> Resolver<'r> {
         }
         let seen = if self.policy.track { self.is_seen(&source)? } else { Seen::Yes };
         // The controller knows more than this request shows, and writes `roll` only if it found a difference.
-        let pending = seen == Seen::No || (seen == Seen::Unknown && self.is_poke);
+        let pending = match seen {
+            Seen::Yes | Seen::Alike => false,
+            Seen::No => true,
+            Seen::Rejected | Seen::Unknown => self.is_poke,
+        };
         let is_applied = self.is_applied(&source, object, used);
         if self.asked.includes(&source) || lacks_keys {
             let name = self.present_content(&source, Some(&object.name), used)?;
@@ -580,7 +584,10 @@ impl<'r> Resolver<'r> {
         }
         if pending || is_applied {
             // A change of keys that the workload does not read leaves an undo or a pin alone.
-            let keeps_pin = pending && !is_applied && self.reads_what_is_pinned(&source, used)?;
+            // What cannot be determined ends no undo.
+            let keeps_pin = pending
+                && !is_applied
+                && (seen == Seen::Rejected || self.reads_what_is_pinned(&source, used)?);
             if keeps_pin || (pending && self.is_undo()?) {
                 if self.policy.holds_undos && self.is_undo()? {
                     self.note_undo(&source, object, used)?;

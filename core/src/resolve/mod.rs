@@ -108,6 +108,8 @@ enum Seen {
     Alike,
     /// Another content was seen, or none.
     No,
+    /// The seen content cannot be determined, and an undo or a pin keeps another one.
+    Rejected,
     /// The seen content cannot be determined.
     Unknown,
 }
