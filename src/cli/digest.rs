@@ -175,7 +175,7 @@ mod tests {
                 format!("{}, labels: {{confrev.dev/enabled: live}}}}\n", head("Secret", "a")),
                 "no snapshot: confrev.dev/enabled=live",
             ),
-            (format!("{}, {snapshot}}}\n", head("ConfigMap", "a-0123456789")), "it is a snapshot itself"),
+            (format!("{}, {snapshot}}}\n", head("ConfigMap", "a-0000000000")), "it is a snapshot itself"),
         ] {
             let line = lines(&manifest).unwrap();
             let [_, digest, said] = line.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{line}") };

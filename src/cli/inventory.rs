@@ -15,7 +15,7 @@ use crate::{
     cluster::ApiError,
     kinds::{REVISION_KINDS, WorkloadKind},
     resolve::{Health, Observed, Record, Referrer, Refusal, Workload},
-    snapshot::{Digest, ObjectName, Rotated, SourceKind},
+    snapshot::{Digest, ObjectName, Rotated, SourceKind, is_named_after},
     template::SourceMap,
 };
 
@@ -616,12 +616,16 @@ pub(super) async fn source(target: &Target, key: &SourceKey) -> Result<Option<Ob
 }
 
 impl Snapshot {
-    /// Reads a snapshot; `None` if the object lacks the metadata of a snapshot.
+    /// Reads a snapshot; `None` if the object lacks the metadata of a snapshot, or its name.
     pub(super) fn read(kind: SourceKind, value: impl Into<Arc<Value>>) -> Option<(SourceKey, Self)> {
         let value = value.into();
         let name = ObjectName::new(kind, text(&value, "/metadata/name"));
         let source = ObjectName::new(kind, annotation(&value, annotations::SOURCE_NAME)?);
-        let digest = annotation(&value, annotations::DIGEST).and_then(|digest| digest.parse().ok());
+        let digest: Option<Digest> =
+            annotation(&value, annotations::DIGEST).and_then(|digest| digest.parse().ok());
+        if digest.is_some_and(|digest| !is_named_after(&name.name, &source.name, &digest)) {
+            return None;
+        }
         let created = text(&value, "/metadata/creationTimestamp").parse().ok()?;
         let namespace = text(&value, "/metadata/namespace").to_owned();
         Some(((namespace, name), Self { source, digest, created, value }))

@@ -470,12 +470,13 @@ mod tests {
             READ => (200, with_schema()),
             _ if call == format!("GET configmaps/{} ", snapshot("a", 1)) => {
                 let mut kept = content();
+                let under_lost_key = format!("hmac-sha256:00000001:{:0<64}", 1);
                 kept["metadata"]["name"] = json!(snapshot("a", 1));
                 kept["immutable"] = json!(true);
                 kept["metadata"]["labels"] =
                     json!({"app.kubernetes.io/managed-by": "confrev", (annotations::SOURCE): "a"});
                 kept["metadata"]["annotations"] =
-                    json!({(annotations::SOURCE_NAME): "a", (annotations::DIGEST): new_digest().to_string()});
+                    json!({(annotations::SOURCE_NAME): "a", (annotations::DIGEST): under_lost_key});
                 (200, kept)
             }
             _ => answer_to(call),

@@ -278,7 +278,7 @@ mod tests {
             reconcile::fixture::{on, state},
         },
         resolve::Health,
-        snapshot::{Identity, Made, SourceKind, snapshot_json},
+        snapshot::{DIGITS, Identity, Made, SourceKind, snapshot_json, snapshot_name},
         telemetry::Readiness,
     };
 
@@ -406,16 +406,18 @@ mod tests {
             )
             .unwrap()
         };
-        let changed = String::from_utf8(make("a-2")).unwrap().replace("\"v\"", "\"w\"");
+        let names = DIGITS.map(|digits| snapshot_name("a", &identity.digest, digits));
+        let [first, second, third, _] = &names;
+        let changed = String::from_utf8(make(second)).unwrap().replace("\"v\"", "\"w\"");
         let mut facts = Facts::default();
         let name = |name: &str| source(name).object;
-        facts.set_object(name("a-1"), Some(read(&make("a-1"))));
-        facts.set_object(name("a-2"), Some(read(changed.as_bytes())));
-        facts.set_object(name("a-3"), None);
-        let refers = ["a-1", "a-2", "a-3", "a-4"].map(name).into();
+        facts.set_object(name(first), Some(read(&make(first))));
+        facts.set_object(name(second), Some(read(changed.as_bytes())));
+        facts.set_object(name(third), None);
+        let refers = names.each_ref().map(|of| name(of)).into();
         let shared = shared(empty());
         shared.remember_snapshots("ns", &Decision { refers, ..Decision::default() }, &facts);
-        let is_known = |name: &str| shared.lock().memory.recall(&source(name)).is_some();
-        assert_eq!(["a-1", "a-2", "a-3", "a-4"].map(is_known), [true, false, false, false]);
+        let is_known = |name: &String| shared.lock().memory.recall(&source(name)).is_some();
+        assert_eq!(names.each_ref().map(is_known), [true, false, false, false]);
     }
 }

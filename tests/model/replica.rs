@@ -21,7 +21,7 @@ use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::store::{Key, Kind, REVISION_KINDS, Store, is_snapshot, label};
+use crate::store::{Key, Kind, REVISION_KINDS, Store, has_labels_of_snapshot, label};
 
 /// The index of the watch of Rollouts among those of a namespace. The watches of sources come before it.
 const ROLLOUTS: usize = usize::MAX;
@@ -169,7 +169,7 @@ impl Replica {
         }
         for source_kind in source_kinds {
             let kind = Kind::from(*source_kind);
-            let selects = move |key: &Key, object: &Value| key.kind == kind && is_snapshot(object);
+            let selects = move |key: &Key, object: &Value| key.kind == kind && has_labels_of_snapshot(object);
             feeds.push((Class::Snapshots, feed(SnapshotsSubject(*source_kind), selects)));
             let is_labelled =
                 |object: &Value| matches!(label(object, annotations::ENABLED), Some("true" | "bind"));

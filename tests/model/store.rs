@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use confrev::{annotations, snapshot::SourceKind};
+use confrev::{
+    annotations,
+    snapshot::{Digest, SourceKind, is_named_after},
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -275,8 +278,17 @@ pub(crate) fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object["metadata"]["annotations"][key].as_str()
 }
 
-/// Whether the object has the labels of a snapshot.
+/// Whether the object is a snapshot: it has the labels of one, and a name that follows from the digest that it states.
 pub(crate) fn is_snapshot(object: &Value) -> bool {
+    let digest = annotation(object, annotations::DIGEST).and_then(|digest| digest.parse().ok());
+    let source = annotation(object, annotations::SOURCE_NAME);
+    let name = object["metadata"]["name"].as_str();
+    let is_named = |((digest, source), name): ((Digest, &str), &str)| is_named_after(name, source, &digest);
+    has_labels_of_snapshot(object) && digest.zip(source).zip(name).is_some_and(is_named)
+}
+
+/// Whether the object has the labels of a snapshot, by which the API server selects objects.
+pub(crate) fn has_labels_of_snapshot(object: &Value) -> bool {
     label(object, annotations::MANAGED_BY) == Some(annotations::MANAGER)
         && label(object, annotations::SOURCE).is_some()
 }

@@ -169,7 +169,8 @@ impl<'a> Object<'a> {
         self.secret_type.as_deref().filter(|text| !text.is_empty()).unwrap_or("Opaque")
     }
 
-    /// The identity that the object states, if it has confrev's labels: it is a snapshot, or claims to be one.
+    /// The identity that the object states, if it has confrev's labels and the name of such a snapshot: it is a snapshot, or claims
+    /// to be one. A copy under another name belongs to whoever made it.
     pub fn identity(&self) -> Option<Identity> {
         if self.label(annotations::MANAGED_BY) != Some(annotations::MANAGER)
             || self.label(annotations::SOURCE).is_none()
@@ -178,7 +179,7 @@ impl<'a> Object<'a> {
         }
         let source = self.annotation(annotations::SOURCE_NAME)?.to_owned();
         let digest = self.annotation(annotations::DIGEST)?.parse().ok()?;
-        Some(Identity { source, digest })
+        is_named_after(self.name(), &source, &digest).then_some(Identity { source, digest })
     }
 
     /// The namespace and name under which the content is digested: those of the object itself, or of a snapshot's source. A
@@ -227,13 +228,12 @@ impl<'a> Object<'a> {
     }
 
     /// The digest that the object states, if it is a snapshot: immutable, not being deleted, labelled by confrev, and with
-    /// content of that digest. A digest under an unknown key cannot be verified. It counts if the object is named after it,
-    /// since the snapshot must outlive the key.
+    /// content of that digest. A digest under an unknown key cannot be verified. It counts, since the snapshot must outlive the
+    /// key.
     pub fn stated_digest(&self, digests: &Digests) -> Option<Digest> {
-        let Identity { source, digest } = self.identity()?;
+        let Identity { digest, .. } = self.identity()?;
         let is_known = digest.key().is_none() || digests.iter().any(|known| known.key() == digest.key());
-        let holds =
-            if is_known { digests.contains(&digest) } else { is_named_after(self.name(), &source, &digest) };
+        let holds = !is_known || digests.contains(&digest);
         (self.immutable == Some(true) && !self.is_being_deleted() && holds).then_some(digest)
     }
 

@@ -35,6 +35,10 @@ fn copy(namespace: &str, of: &Observed, identity: &Identity, name: &str) -> Valu
     serde_json::from_slice(&json).unwrap()
 }
 
+fn name_of(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
 /// Who may create Secrets, and sees the names of snapshots, must not be able to test guesses.
 #[test]
 fn guess_under_another_name_has_another_digest() {
@@ -51,17 +55,26 @@ fn guess_under_another_name_has_another_digest() {
     assert!(hidden.same_content(&guess), "confrev itself can still compare them");
 }
 
-/// An object claims to be a snapshot only with both labels, which the guard keeps from others.
+/// An object claims to be a snapshot only under the name of one, and with both labels, which the guard keeps from others.
 #[test]
-fn unlabelled_object_is_digested_under_its_name() {
+fn copied_or_unlabelled_snapshot_is_a_source() {
     let hidden = read("shop", &secret("db", "MTIzNA=="));
     let mut claim = snapshot_of("shop", &hidden, "db");
-    claim["metadata"]["name"] = json!("guess");
     assert_eq!(read("shop", &claim).digest(), hidden.digest());
+    assert!(read("shop", &claim).is_sound());
+    let name = claim["metadata"]["name"].take();
+    claim["metadata"]["name"] = json!("guess");
+    let copy = read("shop", &claim);
+    assert_eq!((copy.identity(), copy.is_sound()), (None, false));
+    assert_eq!(copy.digest(), read("shop", &secret("guess", "MTIzNA==")).digest());
+    claim["metadata"]["name"] = name;
     for label in [annotations::MANAGED_BY, annotations::SOURCE] {
         let mut other = claim.clone();
         other["metadata"]["labels"].as_object_mut().unwrap().remove(label);
-        assert_eq!(read("shop", &other).digest(), read("shop", &secret("guess", "MTIzNA==")).digest());
+        assert_eq!(
+            read("shop", &other).digest(),
+            read("shop", &secret(&name_of(&claim), "MTIzNA==")).digest()
+        );
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
     json::At,
     kinds::REVISION_KINDS,
     resolve::{Health, Record, Referrer, Refusal, SpreadPolicy, Use, Workload, order_of_namespace},
-    snapshot::{ObjectName, SourceKind},
+    snapshot::{ObjectName, SourceKind, is_named_after},
     template::{SourceMap, Template},
     uid::Uid,
 };
@@ -292,14 +292,20 @@ impl Subject for SnapshotsSubject {
     }
 }
 
-/// The record of a snapshot; `None` if the object lacks a field that a snapshot has.
+/// The record of a snapshot; `None` if the object lacks a field that a snapshot has, or its name.
 fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
     let annotations = meta.annotations.as_ref()?;
+    let (source, digest) =
+        (annotations.get(annotations::SOURCE_NAME)?, annotations.get(annotations::DIGEST)?);
+    let digest = digest.parse().ok()?;
+    if !is_named_after(meta.name.as_deref()?, source, &digest) {
+        return None;
+    }
     Some(SnapshotRecord {
         uid: meta.uid.as_deref()?.into(),
         resource_version: meta.resource_version.clone()?,
-        source: annotations.get(annotations::SOURCE_NAME)?.as_str().into(),
-        digest: annotations.get(annotations::DIGEST)?.parse().ok()?,
+        source: source.as_str().into(),
+        digest,
         created: meta.creation_timestamp.as_ref()?.0,
         owners: owners(meta),
         refused: Refusal::read(|key| annotations.get(key).map(String::as_str)).map(Box::new),
@@ -553,7 +559,18 @@ mod tests {
 
     /// Each of two watches reports the objects a and b. Checks that one never affects what the other reported.
     fn check<S: Subject>(what: &str, subjects: &[&S], state: &mut State, object: &Value) {
-        let [a, b] = ["a", "b"].map(|name| named(name, object.clone()));
+        check_named(what, ["a", "b"], subjects, state, object);
+    }
+
+    /// The same with these names.
+    fn check_named<S: Subject>(
+        what: &str,
+        names: [&str; 2],
+        subjects: &[&S],
+        state: &mut State,
+        object: &Value,
+    ) {
+        let [a, b] = names.map(|name| named(name, object.clone()));
         let counts =
             |state: &State| subjects.iter().map(|subject| subject.known(state).len()).collect::<Vec<_>>();
         let with = |first: usize| {
@@ -601,12 +618,13 @@ mod tests {
             (annotations::SOURCE_NAME): "demo", (annotations::DIGEST): digest,
         }}});
         let empty = || State::new(std::sync::Arc::default(), state(&[]).config);
-        check(
-            "snapshots",
-            &[&SnapshotsSubject(configmaps), &SnapshotsSubject(secrets)],
-            &mut empty(),
-            &stated,
-        );
+        let subjects = [&SnapshotsSubject(configmaps), &SnapshotsSubject(secrets)];
+        let names = ["demo-0000000000", "demo-0000000000000000"];
+        check_named("snapshots", names, &subjects, &mut empty(), &stated);
+        // A copy under another name belongs to whoever made it.
+        let mut state_of_copies = empty();
+        list(subjects[0], &mut state_of_copies, &[&named("demo-copy", stated)]);
+        assert_eq!(subjects[0].known(&state_of_copies).len(), 0);
         for mode in ["true", "bind"] {
             let labelled = json!({"metadata": {"labels": {(annotations::ENABLED): mode}}});
             let subjects = [&LabelledSubject(configmaps), &LabelledSubject(secrets)];
@@ -672,7 +690,7 @@ mod tests {
         let plain = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "w"});
         let digest = format!("sha256:{:064}", 7);
         let text = named(
-            "demo-7",
+            "demo-0000000000",
             json!({"metadata": {
                 "annotations": {(annotations::SOURCE_NAME): "demo", (annotations::DIGEST): digest},
                 "ownerReferences": [owner, plain],
@@ -686,7 +704,10 @@ mod tests {
         };
         let ours = Owner::new("apps/v1", "ReplicaSet", "web", "w");
         assert_eq!(found.owners, [theirs, ours].into_iter().collect());
-        assert_eq!((found.uid, &*found.resource_version, &*found.source), ("demo-7".into(), "5", "demo"));
+        assert_eq!(
+            (found.uid, &*found.resource_version, &*found.source),
+            ("demo-0000000000".into(), "5", "demo")
+        );
     }
 
     #[test]

@@ -120,6 +120,7 @@ fn snapshot_of_refused_write_is_deleted_after_grace() {
 fn objects_resembling_snapshots_are_never_deleted() {
     let _confrev = running();
     let world = World::new("lookalike");
+    let [_, digest, _] = digest_line(&config_map("demo", "mine"));
     let lookalikes = [
         json!({"labels": {"app.kubernetes.io/managed-by": "confrev"}}),
         // An administrator may create these. Their digest does not match the content.
@@ -131,6 +132,11 @@ fn objects_resembling_snapshots_are_never_deleted() {
             },
         }),
         json!({"labels": {"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "demo"}}),
+        // A copy of a snapshot under another name. Its digest matches the content.
+        json!({
+            "labels": {"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "demo"},
+            "annotations": {"confrev.dev/source-name": "demo", "confrev.dev/digest": digest},
+        }),
     ];
     world.set_config("demo", "A");
     let mut uids = Vec::new();

@@ -1,6 +1,7 @@
 //! Owners and deletions: the objects that are deleted, kept and created again.
 
 use confrev::annotations;
+use serde_json::json;
 
 use super::{
     super::{
@@ -17,6 +18,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("deleted-with-its-source", with_its_source),
     Scenario::new("namespace-deleted", namespace_deleted),
     Scenario::new("orphan-is-swept", orphan),
+    Scenario::new("copy-of-a-snapshot", copy_of_a_snapshot),
     Scenario::new("snapshot-is-restored", restored),
     Scenario::new("revision-loses-its-label", label_lost),
     Scenario::new("old-revision-becomes-the-last-user", last_user),
@@ -147,4 +149,32 @@ fn late_collector(play: &Play<'_>) {
         play.rest();
         play.reads(&file.key, "s", "one");
     }
+}
+
+/// A user copies a snapshot under another name, with its labels. A workload that is not opted in uses the copy.
+fn copy_of_a_snapshot(play: &Play<'_>) {
+    let file = File::deployment("w", &["s"]).history(0);
+    play.apply(&File::source("s", "one").note(annotations::KEEP, "0"));
+    play.apply(&file);
+    play.rest();
+    let key = Key::configmap(NAMESPACE, &play.snapshot("s", "one"));
+    let mut copy = (*play.model.get(&key).unwrap()).clone();
+    copy["metadata"] = json!({
+        "name": "copy", "labels": copy["metadata"]["labels"], "annotations": copy["metadata"]["annotations"],
+    });
+    let copied = Key::configmap(NAMESPACE, "copy");
+    play.model.commit(&copied, copy);
+    play.apply(&File::deployment("own", &["copy"]).label(annotations::ENABLED, Some("false")));
+    play.apply(&File::source("s", "two").note(annotations::KEEP, "0"));
+    play.rest();
+    // Longer than the grace of an orphan.
+    play.seconds(1200);
+    if play.model.get(&key).is_some() || play.model.get(&copied).is_none() {
+        play.model.broken("no-leak", "the snapshot is to be deleted, and its copy is not");
+    }
+    // To an opted-in workload, the copy is a source.
+    let uses = File::deployment("u", &["copy"]);
+    play.apply(&uses);
+    play.rest();
+    play.reads(&uses.key, "copy", "one");
 }
