@@ -51,7 +51,7 @@ pub fn is_named_after(name: &str, source: &str, digest: &Digest) -> bool {
 }
 
 /// The source of the snapshots whose names have this form, whatever their content; `None` if no snapshot has such a name. A source
-/// whose name was cut to fit cannot be told from the name.
+/// whose name was cut to fit cannot be derived from the name.
 pub fn source_of_name(name: &str) -> Option<&str> {
     let (source, hex) = name.rsplit_once('-')?;
     let has_digits = DIGITS.iter().any(|digits| is_hex(hex, *digits)) || is_spare(name);

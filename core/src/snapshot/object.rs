@@ -170,7 +170,7 @@ impl<'a> Object<'a> {
     }
 
     /// The identity that the object states, if it has confrev's labels and the name of such a snapshot: it is a snapshot, or claims
-    /// to be one. A copy under another name belongs to whoever made it.
+    /// to be one. A copy under another name belongs to the user who made it.
     pub fn identity(&self) -> Option<Identity> {
         if self.label(annotations::MANAGED_BY) != Some(annotations::MANAGER)
             || self.label(annotations::SOURCE).is_none()

@@ -84,7 +84,7 @@ fn existing_or_excluded_name_stays() {
 }
 
 #[test]
-fn source_is_known_by_the_form_of_a_name() {
+fn form_of_name_shows_its_source() {
     let (ten, spare) = ("0123456789", "0123456789".repeat(3));
     for (name, source) in [
         (format!("demo-{ten}"), Some("demo")),

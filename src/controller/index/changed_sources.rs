@@ -15,6 +15,7 @@ use super::{
 use crate::{
     controller::name::Name,
     resolve::{AnalysisRun, EndedWave, Refusal, RunState, SpreadPolicy, Verdict},
+    snapshot::SourceKind,
 };
 
 /// A change: the sources of a group that have the same name and content.
@@ -85,7 +86,11 @@ impl Index {
     ) {
         let is_served = self.config.served.contains(namespace);
         let settings = if is_served { settings } else { NamespaceSettings::default() };
+        let has_live_secrets = settings.live_secrets;
         let old = self.groups.set(namespace, settings);
+        if old.live_secrets != has_live_secrets {
+            self.outdate_secrets(namespace, changes);
+        }
         if self.groups.settings(namespace).is_some_and(|new| *new == old)
             || (old == NamespaceSettings::default() && self.groups.settings(namespace).is_none())
         {
@@ -96,6 +101,20 @@ impl Index {
         // A content may be refused in another namespace of the group.
         let of_it = self.sources.keys().filter(|source| source.namespace == *namespace);
         changes.extend(of_it.map(|source| IndexChange::SourceRegrouped(source.clone())));
+    }
+
+    /// Has the Secrets of a namespace read again: its mode for them has changed.
+    fn outdate_secrets(&mut self, namespace: &Arc<str>, changes: &mut Vec<IndexChange>) {
+        let is_in_it = |(name, known): (&Name, &mut KnownSource)| {
+            let is_it = name.object.kind == SourceKind::Secret
+                && name.namespace == *namespace
+                && known.existing().is_some();
+            is_it.then(|| {
+                *known = KnownSource::Unknown;
+                IndexChange::SourceOutdated(name.clone())
+            })
+        };
+        changes.extend(self.sources.iter_mut().filter_map(is_in_it));
     }
 
     /// The settings of namespaces, and their groups.
@@ -195,9 +214,11 @@ mod tests {
     use crate::{
         cluster::WorkloadKey,
         controller::index::fixture::{
-            index, key, record, refusal, reverting, snapshot, snapshot_record, source, used,
+            index, key, record, refusal, reverting, snapshot, snapshot_record, source, source_record, used,
         },
         controller::index::records::SnapshotRecord,
+        resolve::{Present, Use},
+        snapshot::ObjectName,
     };
 
     fn group(name: &str) -> NamespaceSettings {
@@ -216,6 +237,32 @@ mod tests {
 
     fn other(name: &str) -> Name {
         Name::new("other", source(name).object)
+    }
+
+    /// A change of the namespace's mode has the Secret read again.
+    #[test]
+    fn secret_without_mode_has_that_of_its_namespace() {
+        let secret = Name::new("ns", ObjectName::new(SourceKind::Secret, "a"));
+        let uses = Use { source: secret.object.clone(), ..used("a", None) };
+        let mut index = index(&[("web", &record("web", &[uses]))]);
+        let read = || {
+            let known = source_record("a", 2);
+            SourceRecord { present: Present { live: None, ..known.present.clone() }, ..known }
+        };
+        let mode = |index: &Index| index.existing_source(&secret).map(|known| known.present.live);
+        index.set_read(&secret, Some(read()), &mut Vec::new());
+        assert_eq!(mode(&index), Some(Some(false)));
+        for (live_secrets, wanted) in [(true, None), (false, Some(false))] {
+            let settings = NamespaceSettings { live_secrets, ..NamespaceSettings::default() };
+            let mut changes = Vec::new();
+            index.apply_namespace_settings(&"ns".into(), settings, &mut changes);
+            let is_read =
+                |change: &IndexChange| matches!(change, IndexChange::SourceOutdated(name) if *name == secret);
+            assert!(changes.iter().any(is_read), "{changes:?}");
+            assert_eq!(mode(&index), None, "it is read again");
+            index.set_read(&secret, Some(read()), &mut Vec::new());
+            assert_eq!(mode(&index), Some(wanted));
+        }
     }
 
     #[test]

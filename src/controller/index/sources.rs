@@ -43,9 +43,16 @@ impl Index {
     pub(crate) fn set_read(
         &mut self,
         name: &Name,
-        record: Option<SourceRecord>,
+        mut record: Option<SourceRecord>,
         changes: &mut Vec<IndexChange>,
     ) {
+        // Without a mode of its own, and of its namespace, a Secret that was live gets a snapshot again.
+        if let Some(record) = &mut record
+            && record.present.live.is_none()
+            && !self.groups().settings(&name.namespace).is_some_and(|settings| settings.live_secrets)
+        {
+            record.present.live = Some(false);
+        }
         self.set_source(
             name,
             record.map_or(KnownSource::Missing, |record| KnownSource::Exists(Box::new(record))),

@@ -494,6 +494,7 @@ impl Subject for NamespacesSubject {
             order: annotation(annotations::ORDER)
                 .map(|order| annotations::bounded(order))
                 .map(|order| order_of_namespace(&name_of(&object.metadata), order).map_err(Box::from)),
+            live_secrets: annotation(annotations::SECRETS_MODE).is_some_and(|mode| mode == "live"),
         };
         let uid = object.metadata.uid.as_deref().unwrap_or_default().into();
         (uid, label(&object.metadata, annotations::ENABLED) == Some("true"), settings)
@@ -621,7 +622,7 @@ mod tests {
         let subjects = [&SnapshotsSubject(configmaps), &SnapshotsSubject(secrets)];
         let names = ["demo-0000000000", "demo-0000000000000000"];
         check_named("snapshots", names, &subjects, &mut empty(), &stated);
-        // A copy under another name belongs to whoever made it.
+        // A copy under another name belongs to the user who made it.
         let mut state_of_copies = empty();
         list(subjects[0], &mut state_of_copies, &[&named("demo-copy", stated)]);
         assert_eq!(subjects[0].known(&state_of_copies).len(), 0);

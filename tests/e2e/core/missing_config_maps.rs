@@ -84,7 +84,7 @@ fn exported_workload_resolves_without_its_snapshot() {
         world.set_config("demo", "B");
         world.wait_resolved(&web, "demo", "B");
         world.wait_reads(&web, "demo", &["B"]);
-        // An update from the same export: the snapshot that it names is gone.
+        // An update from the same export: the snapshot that it names is deleted.
         world.apply(&export).ok();
         world.wait_resolved(&web, "demo", "B");
         world.wait_reads(&web, "demo", &["B"]);

@@ -76,4 +76,10 @@ fn restored_snapshot_is_bound_and_deleted() {
     // One that nothing uses is deleted as well.
     restored.cluster.create("secret", restored.name(), &snapshot);
     wait_for("the unused snapshot to be deleted", LIMIT, || expect(&found().is_none(), &true));
+    // A workload on hold comes back with it.
+    restored.cluster.create("secret", restored.name(), &snapshot);
+    let held = web.annotation("hold", &format!("secret/{name}"));
+    held.apply(&restored).ok();
+    let live = held.live(&restored);
+    assert_eq!(live["spec"]["template"]["spec"]["volumes"][0]["secret"]["secretName"], *name);
 }

@@ -22,6 +22,8 @@ mod jobs;
 mod mount_annotation;
 mod name_policies;
 mod reference_forms;
+mod second_applier;
+mod secret_modes;
 mod secret_output;
 mod secret_schemas;
 mod secrets;

@@ -15,6 +15,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("bind-deleted-in-use", bind_deleted_in_use).remembered(),
     Scenario::new("live", live),
     Scenario::new("live-secrets-of-a-namespace", live_secrets),
+    Scenario::new("live-taken-off-a-secret", live_taken_off),
     Scenario::new("secrets-with-keyed-digests", secrets),
     Scenario::new("secrets-of-a-namespace", secrets_of_a_namespace),
     Scenario::new("source-left-alone", left_alone),
@@ -99,6 +100,37 @@ fn live_secrets(play: &Play<'_>) {
     play.rest();
     play.reads(&file.key, "secret/s", "two");
     play.revisions(&file.key, 2);
+}
+
+/// The mode is that of the Secret, then that of its namespace. After each, one roll brings the snapshot back.
+fn live_taken_off(play: &Play<'_>) {
+    let enabled = (annotations::ENABLED, "true");
+    play.namespace(NAMESPACE, &[enabled]);
+    let file = File::deployment("w", &["secret/s"]).note(annotations::SECRETS, "true");
+    play.apply(&File::source("secret/s", "one").label(annotations::ENABLED, Some("live")));
+    play.apply(&file);
+    play.rest();
+    let is_resolved = || {
+        let name = play.snapshot("secret/s", "one");
+        let live = play.model.get(&file.key).unwrap();
+        live["spec"]["template"]["spec"]["volumes"][0]["secret"]["secretName"] == *name
+    };
+    play.apply(&File::source("secret/s", "one"));
+    play.rest();
+    play.revisions(&file.key, 2);
+    if !is_resolved() {
+        play.model.broken("rolls", "the snapshot did not come back");
+    }
+    play.namespace(NAMESPACE, &[enabled, (annotations::SECRETS_MODE, "live")]);
+    play.apply(&file.clone().image(1));
+    play.rest();
+    play.revisions(&file.key, 3);
+    play.namespace(NAMESPACE, &[enabled]);
+    play.rest();
+    play.revisions(&file.key, 4);
+    if !is_resolved() {
+        play.model.broken("rolls", "the snapshot did not come back after its namespace had the mode");
+    }
 }
 
 fn secrets(play: &Play<'_>) {
