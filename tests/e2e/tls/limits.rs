@@ -162,7 +162,7 @@ async fn connections_per_address_are_limited() {
 
 #[tokio::test]
 async fn slow_request_is_answered_with_503() {
-    let (pair, server) = start(ServerLimits { request: Duration::from_millis(50), ..wide() }).await;
+    let (pair, server) = start(ServerLimits { request: Duration::from_secs(2), ..wide() }).await;
     let kept = KeptConnection::new(server.address, &pair.certificate).await;
     assert_eq!(kept.get("/held").await.unwrap().0.as_u16(), 503);
     counted(&server, "request-timeout").await;

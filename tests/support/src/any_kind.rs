@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use confrev_controlplane::{Output, wait_for};
 use serde_json::{Value, json};
 
-use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
+use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text, written};
 
 /// The properties of a kind that the tests need.
 #[derive(Debug)]
@@ -184,10 +184,8 @@ impl Load {
     /// Changes the stored object by a merge patch.
     #[track_caller]
     pub fn patch(&self, world: &World, change: &Value) -> Value {
-        let (code, answer) =
-            world.cluster.api().patch(&self.path(world), "application/merge-patch+json", change);
-        assert!(code < 300, "{} could not be changed: {code} {answer}", self.reference());
-        answer
+        let (api, path) = (world.cluster.api(), self.path(world));
+        written(&self.reference(), || api.patch(&path, "application/merge-patch+json", change))
     }
 
     /// Sets an annotation of confrev's on the stored object; `None` removes it.
@@ -218,9 +216,8 @@ impl Load {
             world.kubectl(&["rollout", "undo", &self.reference()]).ok();
         } else {
             let change = json!([{"op": "replace", "path": self.template, "value": before}]);
-            let (code, answer) =
-                world.cluster.api().patch(&self.path(world), "application/json-patch+json", &change);
-            assert!(code < 300, "{} could not be changed: {code} {answer}", self.reference());
+            let (api, path) = (world.cluster.api(), self.path(world));
+            written(&self.reference(), || api.patch(&path, "application/json-patch+json", &change));
         }
     }
 

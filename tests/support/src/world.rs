@@ -33,6 +33,19 @@ pub fn each_kind(body: impl Fn(Kind) + Sync) {
     });
 }
 
+/// The answer to a write, which succeeds. On a busy machine, confrev may not decide in the time that the API server grants it. It
+/// then asks to try again.
+#[track_caller]
+pub(crate) fn written(what: &str, write: impl Fn() -> (u16, Value)) -> Value {
+    let (code, answer) = wait_for(&format!("an answer to the write of {what}"), LIMIT, || {
+        let (code, answer) = write();
+        let is_late = answer["message"].as_str().is_some_and(|message| message.ends_with("try again"));
+        if code == 503 && is_late { Err(answer) } else { Ok((code, answer)) }
+    });
+    assert!(code < 300, "{what} could not be written: {code} {answer}");
+    answer
+}
+
 impl World {
     /// A namespace whose name begins with this prefix.
     pub fn new(prefix: &str) -> Self {
@@ -109,22 +122,22 @@ impl World {
     pub fn set_config(&self, name: &str, text: &str) {
         let path = format!("/api/v1/namespaces/{}/configmaps", self.name());
         let api = self.cluster.api();
-        let (code, answer) = if self.cluster.get("configmap", self.name(), name).is_none() {
-            api.post(&path, &config_map(name, text))
-        } else {
+        let is_new = self.cluster.get("configmap", self.name(), name).is_none();
+        written(name, || {
+            if is_new {
+                return api.post(&path, &config_map(name, text));
+            }
             let change = json!({"data": {"text": text}});
             api.patch(&format!("{path}/{name}"), "application/merge-patch+json", &change)
-        };
-        assert!(code < 300, "{name} could not be written: {code} {answer}");
+        });
     }
 
     /// Changes a workload by a merge patch.
     #[track_caller]
     pub fn patch(&self, workload: &Workload, change: &Value) -> Value {
         let path = format!("{}/{}", workload.kind.path(self.name()), workload.name);
-        let (code, answer) = self.cluster.api().patch(&path, "application/merge-patch+json", change);
-        assert!(code < 300, "{} could not be changed: {code} {answer}", workload.reference());
-        answer
+        let api = self.cluster.api();
+        written(&workload.reference(), || api.patch(&path, "application/merge-patch+json", change))
     }
 
     /// Changes the template with kubectl, whose output has warnings and refusals.
