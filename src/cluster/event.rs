@@ -132,7 +132,7 @@ impl Event {
         self.note.shrink_to_fit();
         if self.same.len() > LONGEST_SAME {
             let digest: [u8; 32] = Sha256::digest(&self.same).into();
-            self.same = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            self.same = format!("{:032x}", u128::from_be_bytes(*digest.first_chunk().unwrap_or(&[0; 16])));
         }
         self
     }
