@@ -54,7 +54,7 @@ struct Hint {
 }
 
 /// Forgets an older write, if as many are remembered as may be. The source, or else the namespace, with the most of them loses its
-/// oldest: so nobody's writes keep a later one from being recorded.
+/// oldest: so no user's writes keep a later one from being recorded.
 fn make_room(hints: &mut BTreeMap<(Name, Digest), Hint>, namespace: &str) {
     let of_namespace = hints.keys().filter(|(known, _)| *known.namespace == *namespace).count();
     let oldest_of_most = if of_namespace >= MAX_OF_NAMESPACE {
@@ -209,7 +209,7 @@ mod tests {
         authors.hints().keys().filter(of).count()
     }
 
-    /// Whoever writes often hides nobody's name, not even the one of the next write of the same source.
+    /// A user who writes often hides no name, not even that of the next write of the same source.
     #[test]
     fn many_writes_hide_no_later_one() {
         let authors = Authors::default();

@@ -318,7 +318,7 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
         }
     }
     let objection = if is_secret { None } else { state.objection(source, observed, now) };
-    // What follows reads the content, and everybody waits for the state.
+    // What follows reads the content, and all clients wait for the state.
     drop(state);
     let pinned: Vec<_> =
         pinned.into_iter().filter(|(_, pin)| pin.ends_with(observed)).map(|(name, _)| name).collect();

@@ -72,7 +72,7 @@ fn undo_of_image_leaves_workload_behind() {
 
 /// A person chose the snapshot, so it stays. The workload never had the content that it does not take.
 #[test]
-fn pin_before_the_waves_holds_nobody() {
+fn pin_before_the_waves_holds_no_other() {
     let (mut world, first, _) = behind();
     set(&mut world, "red");
     let red = volume(&world.clone().create(&deployment(&["demo"])), 0).to_owned();

@@ -236,9 +236,9 @@ mod tests {
         snapshot::SourceKind,
     };
 
-    /// Whoever may write a source decides how long its annotations are. The record does not grow with them.
+    /// Users decide how long the annotations of a source are. The record does not grow with them.
     #[test]
-    fn record_of_a_source_is_small_whatever_its_annotations() {
+    fn long_annotations_leave_the_record_small() {
         let keys = [
             annotations::WINDOW,
             annotations::SET,
@@ -260,9 +260,9 @@ mod tests {
         }
     }
 
-    /// A cut value must not become valid: a source would follow a setting that nobody wrote.
+    /// A cut value must not become valid: a source would follow a setting that no user wrote.
     #[test]
-    fn window_that_is_too_long_is_closed_before_and_after_it_is_cut() {
+    fn cut_window_stays_closed() {
         let day = "Mon,".repeat(annotations::LONGEST / 4);
         for days in [1, annotations::LONGEST / 4 - 4, annotations::LONGEST / 4, annotations::LONGEST] {
             let window = format!("{}Mon 09:00-17:00", "Mon,".repeat(days));

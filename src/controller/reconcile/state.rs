@@ -264,7 +264,7 @@ impl State {
 }
 
 /// An undo or a pin that keeps other content of a source. It is compared with content apart from the state: the digests of some
-/// keys take a while, and the state is locked for everybody.
+/// keys take a while, and the state is locked for all clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
     /// The digest of the keys that the workload reads, in the content that it does not take; `None` if every other content ends it.

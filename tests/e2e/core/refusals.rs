@@ -1,7 +1,6 @@
 //! Rolls that a quota refuses: an Event and `status` say why, and the workload rolls once the cause is removed.
 
 use confrev_controlplane::wait_for;
-use serde_json::json;
 
 use crate::commands::Commands as _;
 use crate::events::told;

@@ -14,7 +14,6 @@ use confrev::server::{Drained, serve};
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::webhooks::Keeper;
 use confrev::tls::{CertificateSource, Lifetimes, SelfSignedOptions, Transition};
-use jiff::SignedDuration;
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
