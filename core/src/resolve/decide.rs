@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     annotations,
-    snapshot::{Digest, ObjectName, SourceKind, is_named_after, source_of_name},
+    snapshot::{Digest, ObjectName, SourceKind, is_named_after, may_be_generated, source_of_name},
     template::{Reference, SourceMap, Template},
     tie::Remembered,
 };
@@ -545,8 +545,10 @@ impl<'r> Resolver<'r> {
             let name = self.present_content(&source, None, used)?;
             return Ok(ResolvedReference::Snapshot { source, name });
         }
-        // The snapshot of a live revision may be made again.
-        if self.is_undo()? {
+        // The snapshot of a live revision may be made again. A name that a tool generated is that of a ConfigMap that comes later.
+        let is_stated = self.stated.source_of(object.kind, &object.name).is_some();
+        let may_come_later = !source_lives && !is_stated && may_be_generated(&object.name);
+        if may_come_later || self.is_undo()? {
             return Ok(ResolvedReference::Unresolved(object.clone()));
         }
         // A template from an export, another namespace or another cluster names snapshots that do not exist here.

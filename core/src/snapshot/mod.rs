@@ -15,8 +15,8 @@ pub use digest::{Digest, DigestFormatError, Digests, Hasher, Tag};
 pub use digest_key::{DigestKey, KEY_BYTES, KeyId, Keying};
 pub use label::{CopiedLabel, CopiedLabelError};
 pub use name::{
-    DIGITS, SPARE_DIGITS, is_named_after, is_namespace_name, is_object_name, is_spare, snapshot_name,
-    source_label, source_of_name, spare_name,
+    DIGITS, SPARE_DIGITS, is_named_after, is_namespace_name, is_object_name, is_spare, may_be_generated,
+    snapshot_name, source_label, source_of_name, spare_name,
 };
 pub use object::{ContentError, Identity, Made, Object, snapshot_json};
 pub use size::{MAX_CONTENT, content_size};

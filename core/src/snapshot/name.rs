@@ -58,6 +58,14 @@ pub fn source_of_name(name: &str) -> Option<&str> {
     (has_digits && is_object_name(source)).then_some(source)
 }
 
+/// Whether the name may also be one that kustomize or `kubectl create --append-hash` generated: their hashes have ten digits or letters,
+/// of which these digits are hexadecimal (`encode` in the package `hasher` of kustomize's `api`). Of 100 such hashes, two or
+/// three look like those of a snapshot.
+pub fn may_be_generated(name: &str) -> bool {
+    let hash = name.rsplit_once('-').map_or("", |(_, hash)| hash);
+    hash.len() == 10 && hash.chars().all(|digit| "2456789bcdf".contains(digit))
+}
+
 /// The value of the `source` label: the source's name, or its start and a hash if it is too long for a label.
 pub fn source_label(source: &str) -> String {
     if source.len() <= MAX_LABEL {

@@ -83,6 +83,22 @@ fn existing_or_excluded_name_stays() {
     assert!(denial.contains("ConfigMap \"demo\" does not exist"), "{denial}");
 }
 
+/// Two or three of 100 hashes of kustomize look like those of a snapshot. Where the workload comes first, its ConfigMap has that name.
+#[test]
+fn generated_name_awaits_its_config_map() {
+    const GENERATED: &str = "demo-24567bcdf9";
+    let mut world = World::default();
+    let stored = world.create(&deployment(&[GENERATED]));
+    assert_eq!(volume(&stored, 0), GENERATED);
+    world.set(GENERATED, json!({"color": "green"}));
+    let rolled = poke(&mut world, &stored, 1);
+    assert!(volume(&rolled, 0).starts_with("demo-24567bcdf9-"), "{}", volume(&rolled, 0));
+    let mut listed = deployment(&[GENERATED]);
+    listed["spec"]["template"]["metadata"]["annotations"] =
+        json!({annotations::SOURCES: json!({"configmaps": {"demo": GENERATED}}).to_string()});
+    assert_eq!(volume(&World::default().create(&listed), 0), "demo", "the export says what it is");
+}
+
 #[test]
 fn form_of_name_shows_its_source() {
     let (ten, spare) = ("0123456789", "0123456789".repeat(3));
