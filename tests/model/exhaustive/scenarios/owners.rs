@@ -172,9 +172,4 @@ fn copy_of_a_snapshot(play: &Play<'_>) {
     if play.model.get(&key).is_some() || play.model.get(&copied).is_none() {
         play.model.broken("no-leak", "the snapshot is to be deleted, and its copy is not");
     }
-    // To an opted-in workload, the copy is a source.
-    let uses = File::deployment("u", &["copy"]);
-    play.apply(&uses);
-    play.rest();
-    play.reads(&uses.key, "copy", "one");
 }
