@@ -321,7 +321,7 @@ mod tests {
                 record.reads.iter().map(|(source, _)| source).collect(),
             ];
             let names = names.map(sources).concat();
-            assert_eq!(names.len(), 6);
+            assert_eq!(names.len(), 7);
             [uses, previous, keys.collect(), names].concat()
         });
     }

@@ -5,7 +5,7 @@ use super::{
     change::IndexChange,
     records::{KnownSource, SourceMeta, SourceRecord},
 };
-use crate::controller::name::Name;
+use crate::{controller::name::Name, snapshot::SourceKind};
 
 impl Index {
     /// Applies a source as it is now; `None` if it is deleted. Sources on which nothing depends are not stored.
@@ -48,6 +48,7 @@ impl Index {
     ) {
         // Without a mode of its own, and of its namespace, a Secret that was live gets a snapshot again.
         if let Some(record) = &mut record
+            && name.object.kind == SourceKind::Secret
             && record.present.live.is_none()
             && !self.groups().settings(&name.namespace).is_some_and(|settings| settings.live_secrets)
         {
