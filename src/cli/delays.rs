@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use http::Method;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
@@ -84,11 +84,7 @@ pub(super) async fn of(
 
 /// The time that remains of the workload's `min-interval`.
 pub(super) fn interval(workload: &OptedIn, now: Timestamp) -> Option<Delay> {
-    let record = &workload.record;
-    let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
-    let left = record.last_roll?.checked_add(interval).ok()?.duration_since(now);
-    // A time too far ahead comes from a wrong clock.
-    (left.is_positive() && left <= interval).then_some(Delay::Interval(left))
+    workload.record.interval_left(now).map(Delay::Interval)
 }
 
 /// Why other workloads would hold this one from a content that the source may get.
@@ -461,6 +457,8 @@ pub(super) fn of_change(
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
 
     #[test]

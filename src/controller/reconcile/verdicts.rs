@@ -1,7 +1,7 @@
 //! The gate that keeps each pending workload from the content of a source, as the controller acts on it. For tests, which compare it
 //! with the answers of the commands.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{
     gates,
@@ -32,7 +32,7 @@ impl State {
                 if record.is_pending_for(used, &known.present) {
                     let gate = shut
                         .or_else(|| self.held_by(key, record, (&name, used, known), now))
-                        .or_else(|| is_within_interval(record, now).then_some("min-interval"))
+                        .or_else(|| record.interval_left(now).map(|_| "min-interval"))
                         .or_else(|| (self.queue.failures(&Task::Roll(key.clone())) > 0).then_some("refused"));
                     verdicts.push((key.clone(), used.source.clone(), gate.unwrap_or(OPEN)));
                 }
@@ -77,11 +77,4 @@ impl State {
             Wait::Refused => "refused",
         })
     }
-}
-
-/// Whether the workload rolled less than its `min-interval` ago. A time too far ahead comes from a wrong clock.
-fn is_within_interval(record: &Record, now: Timestamp) -> bool {
-    let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
-    let end = record.last_roll.and_then(|last| last.checked_add(interval).ok());
-    end.is_some_and(|end| now < end && end <= now + interval)
 }
