@@ -64,16 +64,16 @@ impl Site {
     /// Starts a separate confrev, and creates a namespace with the ConfigMap of the genuine review. The API server
     /// continues to call another confrev.
     fn new(name: &str, service: &str) -> (Self, World) {
-        Self::start(name, service, Path::new(env!("CARGO_BIN_EXE_confrev")))
+        Self::start(name, service, Path::new(env!("CARGO_BIN_EXE_confrev")), &[])
     }
 
-    /// The same with this program.
-    fn start(name: &str, service: &str, binary: &Path) -> (Self, World) {
+    /// The same with this program and these further options.
+    fn start(name: &str, service: &str, binary: &Path, options: &[&str]) -> (Self, World) {
         raise_descriptors();
         let world = World::new(name);
         world.set_config("demo", "A");
         let mut program = Program::new(ControlPlane::shared(), binary).behind(service);
-        program.launch(&["--orphan-grace=5s", "--settle=1s"]);
+        program.launch(&[&["--orphan-grace=5s", "--settle=1s"], options].concat());
         wait_for("confrev to be ready", LIMIT, || program.is_ready().then_some(()));
         let genuine = Stranger::new(program.address());
         let good = review(world.name()).to_string().into_bytes();
