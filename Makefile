@@ -52,9 +52,10 @@ build: ## Build target/release/confrev, and the names under which kubectl finds 
 	ln -sf confrev target/release/kubectl_complete-confrev
 
 # The program is not optimised: the story waits for the control plane, and a release build takes ten minutes more.
-DEMO = $${CARGO_TARGET_DIR:-target}/debug
+DEMO = $${CARGO_TARGET_DIR:-target}/demo
+demo: CONTROLPLANE = $(CARGO) run --quiet --profile demo -p confrev-controlplane --bin controlplane --
 demo: ## Run the canary story on a real control plane, in under a minute (NODE=real: with real containers; DASHBOARD=1: in a browser too)
-	$(CONTROLPLANE) build -- $(CARGO) build --locked --package confrev --package confrev-controlplane \
+	$(CONTROLPLANE) build -- $(CARGO) build --locked --profile demo --package confrev --package confrev-controlplane \
 		--bin confrev --bin controlplane --example demo
 	CONFREV_BIN=$(DEMO)/confrev CONFREV_DEMO_NODE=$(NODE) CONFREV_DEMO_DASHBOARD=$(DASHBOARD) \
 		$(if $(filter real,$(NODE)),$(DEMO)/controlplane nodes --) $(DEMO)/examples/demo
