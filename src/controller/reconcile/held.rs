@@ -668,6 +668,10 @@ mod tests {
         let both = || uses(used("a", Some(1)), 1);
         let live = || uses(Use { live: true, ..used("a", None) }, 1);
         let never_read = || Record { seen: [(object("b"), digest(1))].into_iter().collect(), ..live() };
+        let in_live = || {
+            let known = limited("a", 2, &one);
+            SourceRecord { present: Present { live: Some(true), ..known.present.clone() }, ..known }
+        };
         for (what, record, a, b, rolls) in [
             ("b has not changed", uses(used("a", Some(1)), 3), limited("a", 2, &one), plain(3), false),
             ("b has no limits", both(), limited("a", 2, &one), plain(3), true),
@@ -682,8 +686,8 @@ mod tests {
                 false,
             ),
             ("the same, and b has no limits", both(), limited("a", 2, &one), plain(2), true),
-            ("it reads a live", live(), limited("a", 2, &one), plain(3), true),
-            ("it has not read a yet", never_read(), limited("a", 2, &one), plain(3), false),
+            ("it reads a live", live(), in_live(), plain(3), true),
+            ("it has not read a yet", never_read(), in_live(), plain(3), false),
             ("its reference to a is new", uses(used("a", None), 1), limited("a", 2, &one), plain(3), false),
         ] {
             let rolling = on(2, Health::Progressing);
