@@ -205,27 +205,15 @@ keys! {
     STATE = "state", Annotation, by Confrev, on Workload,
         "JSON: kind, source, [record](#what-confrev-remembers)",
         "what confrev remembers of each source";
-    PREVIOUS = "previous", Annotation, by Confrev, on Snapshot,
-        "a name",
-        "of a refused snapshot: the one for new workloads";
-    PROMOTED = "promoted", Annotation, by Command, on Source,
-        "`SNAPSHOT WAVE TIME`",
-        "a snapshot, the wave of its content that may begin whatever the state of the workloads, and the time; `kubectl confrev waves promote` writes it";
-    ABORTED = "aborted", Annotation, by Command, on Source,
-        "a snapshot",
-        "the snapshot to whose content no further workload moves; `kubectl confrev waves abort` writes it";
+    DECISION = "decision", Annotation, by Command, on Source,
+        "`ACTION SNAPSHOT TIME`, of a promotion with the wave",
+        "what a person decided about the content of the snapshot; `kubectl confrev waves` writes it, and removes it when it is part of the `verdict`";
     REVOKED = "revoked", Annotation, by Command, on Source,
         "snapshots, separated by commas",
         "the snapshots that the source does not keep; `kubectl confrev revoke` writes it";
-    RETRIED = "retried", Annotation, by Command, on Source,
-        "`SNAPSHOT TIME`",
-        "a refused snapshot, and when it was refused; `kubectl confrev waves retry` writes it to try the content, or its analysis, again";
-    REFUSED = "refused", Annotation, by Confrev, on Snapshot,
-        "text",
-        "the workload that failed with this content, and how. No workload resolves to the content";
-    REFUSED_AT = "refused-at", Annotation, by Confrev, on Snapshot,
-        "time",
-        "when the content was refused";
+    VERDICT = "verdict", Annotation, by Confrev, on Snapshot,
+        "JSON: `aborted`, `decided`, `failed`, `promoted`, `retried`",
+        "a failure with the content, an abort, the promoted wave, the time of the last decision, and what a retry ended";
     ENABLED_BY = "enabled-by", Annotation, by Confrev, on Workload,
         "`namespace`, `namespace-despite-HEX`",
         "`namespace`: the label `enabled` comes from the namespace";
@@ -325,7 +313,7 @@ mod tests {
         );
         assert!(!is_setting(ENABLED, On::Workload), "a label");
         assert!(!is_setting(STATE, On::Workload) && is_record(STATE, On::Workload));
-        assert!(is_record(PROMOTED, On::Source) && !is_record(PROMOTED, On::Workload));
+        assert!(is_record(DECISION, On::Source) && !is_record(DECISION, On::Workload));
         assert!(!is_record(REVISION, On::Template), "a label");
     }
 }

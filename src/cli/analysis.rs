@@ -55,16 +55,17 @@ pub(super) async fn apply(
     let sources = std::iter::once((namespace, present)).chain(others.present());
     let analysed = sources.filter_map(|(namespace, present)| {
         let policy = present.spread_policy();
-        Some((namespace, present, policy.analysis.clone()?, policy))
+        Some((namespace, present, policy.analysis?))
     });
-    let Some((namespace, present, analysis, policy)) = analysed.min_by_key(|(namespace, ..)| *namespace)
-    else {
+    let Some((namespace, present, analysis)) = analysed.min_by_key(|(namespace, ..)| *namespace) else {
         return Ok((spread, None));
     };
     let Some(snapshot) = snapshot_of(inventory, namespace, source, present) else {
         return Ok((spread, None));
     };
-    let name = ended.run_name(source.kind, &snapshot, policy.retried.as_deref());
+    let verdict = inventory.judged(namespace, source, present.digests());
+    let retried = verdict.and_then(|(_, snapshot)| snapshot.verdict()?.retried);
+    let name = ended.run_name(source.kind, &snapshot, retried.as_deref());
     if ended.is_start() {
         let state = start(target, inventory, source, (namespace, present), &analysis).await?;
         return Ok((spread.analysed(|_| AnalysisRun { name: name.into(), state }), None));

@@ -23,8 +23,9 @@ use crate::{
     annotations,
     cluster::ApiError,
     resolve::{
-        AnalysisRun, EndedWave, Health, Member, Observed, Refusal, RollOrder, RunState, Spread, SpreadPolicy,
-        Standing, Use, Verdict, Wait, Waiting, WorkloadView, auto_roll_value, order_of_namespace,
+        AnalysisRun, ChangeVerdict, EndedWave, Health, Member, Observed, Proof, RecordedFailure, RollOrder,
+        RunState, Spread, SpreadPolicy, Standing, Use, Wait, Waiting, WorkloadView, auto_roll_value,
+        order_of_namespace,
     },
     snapshot::{Digests, ObjectName, SourceKind},
 };
@@ -122,12 +123,11 @@ fn turn<'w>(
     if !policy.is_limited() {
         return None;
     }
-    let Standing::Waits(Waiting { place, .. }) = standing(inventory, workload, source, (content, policy))
-    else {
+    let Standing::Waits(Waiting { place }) = standing(inventory, workload, source, (content, policy)) else {
         return None;
     };
-    if let Some((snapshot, refusal)) = refused(inventory, workload.namespace(), source, (content, policy)) {
-        return Some(Err(Delay::Refused(format!("{snapshot} was refused: {}", refusal.reason))));
+    if let Some((snapshot, failed)) = refused(inventory, workload.namespace(), source, (content, policy)) {
+        return Some(Err(Delay::Refused(format!("{snapshot} was refused: {}", failed.reason))));
     }
     let spread = spread(inventory, workload.namespace(), source, (content, policy), others);
     Some(Ok(Turn { workload, place, spread, run: None, is_in_group: false }))
@@ -176,10 +176,14 @@ pub(super) fn describe(source: &ObjectName, spread: &Spread<String>, wait: Wait<
     let unhealthy = spread.progress().map_or(&[][..], |progress| &progress.unhealthy);
     match wait {
         Wait::Full => "held by workloads that are rolling (max-in-flight)".to_owned(),
-        Wait::Bad(proof) => {
-            let by = proof.workload.as_deref().unwrap_or("a workload of another namespace of the group");
-            let how = if proof.rolled_back { "was put back from" } else { "failed with" };
+        Wait::Bad(Proof::Workload { workload, rolled_back }) => {
+            let by = workload.as_deref().unwrap_or("a workload of another namespace of the group");
+            let how = if rolled_back { "was put back from" } else { "failed with" };
             format!("held by {by}, which {how} the change")
+        }
+        Wait::Bad(Proof::Verdict(reason)) => {
+            let kind = source.kind.as_str().to_lowercase();
+            format!("held: {reason}; to continue, run kubectl confrev waves retry {kind}/{}", source.name)
         }
         Wait::Invalid(why) => format!("held by the settings of {source}: {why}"),
         Wait::Refused => format!("refused, see kubectl confrev history {}", source.name),
@@ -236,8 +240,8 @@ pub(super) fn spread_over(
     let mut verdicts = Vec::new();
     let mut strictest = policy.clone();
     for (of, content, policy) in one_change(namespace, (content, policy), others) {
-        let refused = refused(inventory, of, source, (content, &policy)).is_some();
-        let verdict = Verdict { refused, ..policy.verdict(source, content) };
+        let stored = inventory.judged(of, source, content).map(|(_, snapshot)| snapshot.verdict());
+        let verdict = policy.verdict(source, content, stored);
         verdicts.push(if of == namespace { verdict } else { verdict.from_elsewhere() });
         if !strictest.has_settings_of(&policy) {
             strictest = strictest.strictest(&policy);
@@ -248,7 +252,7 @@ pub(super) fn spread_over(
     }
     let members =
         users.iter().map(|(workload, standing)| Member { workload, standing: *standing, is_rolling: false });
-    let verdict = verdicts.into_iter().reduce(Verdict::strictest).unwrap_or_default();
+    let verdict = verdicts.into_iter().reduce(ChangeVerdict::strictest).unwrap_or_default();
     Spread::of(&strictest, verdict, inventory.now(), members)
 }
 
@@ -282,24 +286,15 @@ pub(super) fn standings(
     all
 }
 
-/// The refusal of a content that is in force, with the refused snapshot.
+/// The refusal of a content, with the refused snapshot.
 pub(super) fn refused(
     inventory: &Inventory,
     namespace: &str,
     source: &ObjectName,
     (content, policy): (&Digests, &SpreadPolicy),
-) -> Option<(String, Refusal)> {
-    let is_its = |(key, snapshot): &(&SourceKey, &Snapshot)| {
-        key.0 == namespace
-            && snapshot.source == *source
-            && snapshot.digest.is_some_and(|digest| content.contains(&digest))
-    };
-    let found = inventory
-        .snapshots
-        .iter()
-        .filter(is_its)
-        .find_map(|(key, snapshot)| Some((key.1.name.to_string(), snapshot.refusal()?)));
-    found.filter(|(name, refusal)| policy.heeds(name, refusal))
+) -> Option<(String, RecordedFailure)> {
+    let (name, snapshot) = inventory.judged(namespace, source, content).filter(|_| policy.reverts)?;
+    Some((name.to_owned(), snapshot.verdict()?.failed?))
 }
 
 /// The state of a workload towards a content of a source.

@@ -53,9 +53,12 @@ pub(super) struct Line {
     /// Who wrote it: the field manager, its operation, and the user, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) changed_by: Option<String>,
-    /// Why no workload resolves to it.
+    /// The workload that failed with it, and how. If the source has `on-failure: revert`, no workload resolves to the snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) refused: Option<String>,
+    pub(super) failed: Option<String>,
+    /// Whether no workload resolves to it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) refused: bool,
     /// The workloads and revisions that refer to it.
     pub(super) used_by: Vec<String>,
 }
@@ -70,12 +73,7 @@ impl Row for Line {
             output::age(self.created, Timestamp::now()),
             self.short.clone(),
             self.size.map(|size| format!("{size} B")).unwrap_or_default(),
-            match (self.present, self.refused.is_some()) {
-                (true, true) => "present, refused".to_owned(),
-                (true, false) => "present".to_owned(),
-                (false, true) => "refused".to_owned(),
-                (false, false) => String::new(),
-            },
+            self.states().join(", "),
             self.changed_at.clone().unwrap_or_default(),
             self.changed_by.clone().unwrap_or_default(),
             if self.used_by.is_empty() { "-".to_owned() } else { self.used_by.join(",") },
@@ -84,6 +82,14 @@ impl Row for Line {
 
     fn name(&self) -> String {
         format!("{}/{}", self.kind.to_lowercase(), self.snapshot)
+    }
+}
+
+impl Line {
+    /// Whether it is the present content, and whether a workload failed with it.
+    fn states(&self) -> Vec<&'static str> {
+        let failed = self.failed.is_some().then_some(if self.refused { "refused" } else { "failed" });
+        self.present.then_some("present").into_iter().chain(failed).collect()
     }
 }
 
@@ -207,6 +213,7 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
     let (changed_at, changed_by) = change.unzip();
     let key = (history.namespace.clone(), ObjectName::new(history.source.kind, name));
     let digest = snapshot.digest.filter(|digest| digest.may_be_shown(history.source.kind));
+    let failed = snapshot.verdict().and_then(|verdict| verdict.failed);
     Line {
         kind: history.source.kind.as_str(),
         snapshot: name.to_owned(),
@@ -217,7 +224,8 @@ fn line(history: &History, inventory: &Inventory, name: &str, snapshot: &Snapsho
         size: (history.source.kind == SourceKind::ConfigMap).then(|| size(&snapshot.value)),
         changed_at,
         changed_by,
-        refused: snapshot.refusal().map(|refusal| refusal.reason.into()),
+        refused: failed.is_some() && history.present.as_ref().is_none_or(|of| of.spread_policy().reverts),
+        failed: failed.map(|failed| failed.reason.into()),
         used_by: used_by(inventory, &key),
     }
 }

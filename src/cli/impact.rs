@@ -11,7 +11,7 @@ use super::{
     delays,
     failure::Failure,
     gates,
-    inventory::{self, Inventory, OptedIn, Scope, source_name},
+    inventory::{self, Inventory, OptedIn, SNAPSHOTS, Scope, source_name},
     manifests::{self, ManifestFlags},
     output::{self, OutputFlag, Row},
     source_state,
@@ -124,16 +124,12 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
     let mut read = BTreeSet::new();
     for (source, namespace, content) in changes {
         let scope = Scope::Namespace(namespace.clone());
-        let inventory = Inventory::read_workloads(target, &scope).await?;
-        if read.insert(namespace) {
-            inventory.unread.warn();
-        }
-        let users = inventory.workloads.iter().filter(|workload| workload.sources().contains(source));
-        let users: Vec<_> = users.collect();
+        let mut inventory = Inventory::read_workloads(target, &scope).await?;
+        let is_used = inventory.workloads.iter().any(|workload| workload.sources().contains(source));
         let present = match inventory::source(target, &(namespace.clone(), source.clone())).await {
             // The user may not read it.
             Err(Failure::Refused(_)) => None,
-            Ok(None) if content.is_none() && users.is_empty() => {
+            Ok(None) if content.is_none() && !is_used => {
                 let message =
                     format!("{source} does not exist in namespace {namespace:?}, and no workload uses it");
                 return Err(Failure::NotFound(message));
@@ -142,6 +138,15 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
         };
         let content_then = content.as_ref().or(present.as_ref());
         let policy = content_then.map(Observed::spread_policy).unwrap_or_default();
+        // The verdict on the content is on its snapshot.
+        if is_used && policy.is_limited() {
+            inventory.read_snapshots(target, &scope, SNAPSHOTS).await?;
+        }
+        if read.insert(namespace) {
+            inventory.unread.warn();
+        }
+        let users = inventory.workloads.iter().filter(|workload| workload.sources().contains(source));
+        let users: Vec<_> = users.collect();
         let first = effects.len();
         for workload in &users {
             let (mut rolls, mut why) =

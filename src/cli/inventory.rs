@@ -14,8 +14,8 @@ use crate::{
     annotations,
     cluster::ApiError,
     kinds::{REVISION_KINDS, WorkloadKind},
-    resolve::{Health, Observed, Record, Referrer, Refusal, Workload},
-    snapshot::{Digest, ObjectName, Rotated, SourceKind, is_named_after},
+    resolve::{Health, Observed, Record, Referrer, Verdict, Workload},
+    snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind, is_named_after},
     template::SourceMap,
 };
 
@@ -52,9 +52,9 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Why no workload resolves to it.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
-        Refusal::read(|key| annotation(&self.value, key))
+    /// What is known about its content.
+    pub(super) fn verdict(&self) -> Option<Verdict> {
+        Verdict::read(|key| annotation(&self.value, key))
     }
 }
 
@@ -264,6 +264,23 @@ fn takes_template_from(rollout: &Value, workload: &OptedIn) -> bool {
 }
 
 impl Inventory {
+    /// The snapshot of a content that has the verdict, or gets it.
+    pub(super) fn judged(
+        &self,
+        namespace: &str,
+        source: &ObjectName,
+        content: &Digests,
+    ) -> Option<(&str, &Snapshot)> {
+        let is_its = |(key, snapshot): &(&SourceKey, &Snapshot)| {
+            key.0 == namespace
+                && snapshot.source == *source
+                && snapshot.digest.is_some_and(|digest| content.contains(&digest))
+        };
+        let with_content = || self.snapshots.iter().filter(is_its);
+        let found = with_content().find(|(_, snapshot)| snapshot.verdict().is_some());
+        found.or_else(|| with_content().next()).map(|(key, snapshot)| (&*key.1.name, snapshot))
+    }
+
     /// Reads everything in the scope. It is an error if the user may not list a part of it.
     pub(super) async fn read(target: &Target, scope: &Scope) -> Result<Self, Failure> {
         let inventory = Self::read_partly(target, scope).await?;

@@ -1,14 +1,14 @@
 //! `kubectl confrev waves`: how far a change of a source has spread in waves, and the decisions of a person about it.
 //!
-//! The progress is derived as the controller derives it. A decision is an annotation of the source that names the snapshot of
-//! its present content, so it ends with the next change.
+//! The progress is derived as the controller derives it. A decision is an annotation of the source that names the snapshot of its
+//! present content. The controller takes it over to the verdict of the snapshot; then the command removes it.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     analysis::{self, JudgingRun},
@@ -18,13 +18,13 @@ use super::{
     gates,
     group::Others,
     history::History,
-    inventory::{Inventory, OptedIn, Scope, source_name},
+    inventory::{Inventory, OptedIn, Scope, Snapshot, annotation, source_name},
     output::{self, OutputFlag, OutputFormat, Text},
     target::{Flags, Target},
 };
 use crate::{
     annotations,
-    resolve::{ALL_WAVES, Observed, Progress, Standing, promotion},
+    resolve::{ALL_WAVES, Observed, Progress, Standing, UserAction, UserDecision, Verdict},
     snapshot::ObjectName,
 };
 
@@ -32,6 +32,8 @@ use crate::{
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 /// The width of the progress bar.
 const BAR: usize = 40;
+/// How long to wait until confrev has taken a decision over, and between two reads of the snapshot.
+const TAKE_OVER: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(200));
 /// How many workloads a line names.
 const NAMED: usize = 5;
 /// Of how many workloads whose turn it is the windows and sets are read.
@@ -104,9 +106,6 @@ pub(super) struct WavesStatus {
     /// Why no further workload moves now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// The content, or that of a workload that waits, is from then. A promotion of the change is newer.
-    #[serde(skip)]
-    begun: Option<Timestamp>,
 }
 
 impl WavesStatus {
@@ -143,7 +142,7 @@ pub(super) async fn act(
     target: &Target,
     source: &ObjectName,
     action: WaveCommand,
-    all: bool,
+    all_waves: bool,
     dry_run: Option<DryRun>,
 ) -> Result<String, Failure> {
     let history = History::read(target, source.clone()).await?;
@@ -153,17 +152,18 @@ pub(super) async fn act(
         )));
     }
     let others = Others::of(target, &history).await?;
-    // The content may be refused in any namespace of the group: a failure refuses it in its own.
-    let mut histories = std::iter::once(&history).chain(&others.sources);
-    let retried = if action == WaveCommand::Retry { histories.find_map(retry) } else { None };
-    // Another run of the analysis that does not let the next wave begin.
-    let mut again = None;
-    let (key, value, said) = if let Some(retried) = retried {
-        retried
+    let all = || std::iter::once(&history).chain(&others.sources);
+    // A failure is in the verdict of its own namespace.
+    let ended = all().find_map(failure).filter(|_| action == WaveCommand::Retry);
+    let (decided, said) = if let Some((snapshot, failed, refused)) = &ended {
+        let (no_longer, unless) = match refused {
+            true => ("is no longer refused", ""),
+            false => ("is no longer held by a failure", ", unless one still fails"),
+        };
+        (UserAction::Retry, format!("{snapshot} {no_longer} ({failed}): workloads move to it again{unless}"))
     } else {
         let status = status_of(target, source, &history, &others).await?;
-        let stop = std::iter::once(&history).chain(&others.sources).find_map(stop);
-        if let Some(stop) = stop.filter(|_| action == WaveCommand::Promote) {
+        if let Some(stop) = all().find_map(stop).filter(|_| action == WaveCommand::Promote) {
             let (kind, name) = (source.kind.as_str().to_lowercase(), &source.name);
             return Err(Failure::Refused(format!(
                 "{}: {} {stop}, so no workload moves to it: run kubectl confrev waves retry {kind}/{name} first",
@@ -181,83 +181,98 @@ pub(super) async fn act(
         if let Some(nothing) = nothing {
             return Ok(format!("{}: {} {nothing}", status.source, status.snapshot));
         }
-        again = (action == WaveCommand::Retry && status.may_analyse_again())
-            .then(|| json!(format!("{} {:.0}", status.snapshot, Timestamp::now())));
-        decision(action, &status, all)?
+        decision(action, &status, all_waves)?
     };
-    // In a group, the decision is about the change in all namespaces.
-    let own = snapshot_of(&history);
-    let with_again = |value: Value, snapshot: Option<&str>| {
-        let mut annotations = json!({key: value});
-        // Content that failed goes through all waves again, whatever was promoted before.
-        if key == annotations::RETRIED {
-            annotations[annotations::PROMOTED] = Value::Null;
-        }
-        if let Some(again) = &again {
-            annotations[annotations::RETRIED] = of_namespace(again, own.as_deref(), snapshot);
-        }
-        annotations
-    };
-    let mut values = Vec::new();
-    for of in std::iter::once(&history).chain(&others.sources) {
-        let value = match retry(of).filter(|_| key == annotations::RETRIED) {
-            Some((_, value, _)) => value,
-            None if key == annotations::RETRIED => continue,
-            None => of_namespace(&value, own.as_deref(), snapshot_of(of).as_deref()),
-        };
-        values.push((&of.namespace, with_again(value, snapshot_of(of).as_deref())));
-    }
-    let in_group = values.len();
-    for (namespace, annotations) in values {
-        let body = json!({"metadata": {"annotations": annotations}});
-        let path = format!("/api/v1/namespaces/{namespace}/{}/{}", source.kind.plural(), source.name);
+    let concerned: Vec<_> = all().filter(|of| ended.is_none() || failure(of).is_some()).collect();
+    let mut written = Vec::new();
+    for of in &concerned {
+        // In a group, the decision is about the change in all namespaces.
+        let Some(name) = snapshot_of(of) else { continue };
+        let judged = judged(of);
+        let last = judged.and_then(|(_, snapshot)| {
+            let decided = snapshot.verdict().and_then(|verdict| verdict.last_decision());
+            decided.max(Some(snapshot.created))
+        });
+        let decision = UserDecision::new(decided.clone(), &name, last, Timestamp::now());
+        let body = |decision: Option<String>| json!({"metadata": {"annotations": {annotations::DECISION: decision}}});
+        let path = format!("/api/v1/namespaces/{}/{}/{}", of.namespace, source.kind.plural(), source.name);
         if dry_run != Some(DryRun::Client) {
             let only_try = dry_run == Some(DryRun::Server);
-            target.patch(&path, "application/merge-patch+json", &body, only_try).await?;
+            let write = body(Some(decision.to_string()));
+            target.patch(&path, "application/merge-patch+json", &write, only_try).await?;
+        }
+        if matches!(dry_run, None | Some(DryRun::None)) && judged.is_some() {
+            written.push((path, body(None), of.namespace.as_str(), decision));
         }
     }
-    let of_group = if in_group > 1 { format!(", in {in_group} namespaces") } else { String::new() };
-    Ok(format!("{}/{}: {said}{of_group}", source.kind.as_str(), source.name))
+    let mut late = "";
+    for (path, removal, namespace, decision) in written {
+        if is_taken_over(target, source, namespace, &decision).await? {
+            target.patch(&path, "application/merge-patch+json", &removal, false).await?;
+        } else {
+            late = "; confrev has not taken the decision over yet";
+        }
+    }
+    let of_group =
+        if concerned.len() > 1 { format!(", in {} namespaces", concerned.len()) } else { String::new() };
+    Ok(format!("{}/{}: {said}{of_group}{late}", source.kind.as_str(), source.name))
 }
 
-/// The annotation that ends the refusal of the present content; `None` if the content is not refused.
-fn retry(history: &History) -> Option<(&'static str, Value, String)> {
-    let policy = history.present.as_ref().map(Observed::spread_policy)?;
-    let mut present = history.snapshots.iter().filter(|(_, snapshot)| history.is_present(snapshot));
-    let refused = present.find_map(|(name, snapshot)| {
-        let refusal = snapshot.refusal().filter(|refusal| policy.heeds(name, refusal))?;
-        Some((name, refusal))
-    });
-    refused.map(|(name, refusal)| {
-        let said = format!("{name} is no longer refused ({}): workloads move to it again", refusal.reason);
-        (annotations::RETRIED, json!(refusal.retry_text(name)), said)
-    })
+/// Waits until the verdict of a snapshot has a decision. From then on, no write of the source ends the decision.
+async fn is_taken_over(
+    target: &Target,
+    source: &ObjectName,
+    namespace: &str,
+    decision: &UserDecision,
+) -> Result<bool, Failure> {
+    let path = format!("/api/v1/namespaces/{namespace}/{}/{}", source.kind.plural(), decision.snapshot);
+    let (limit, pause) = TAKE_OVER;
+    let begun = tokio::time::Instant::now();
+    loop {
+        let Some(snapshot) = target.get(&path).await? else { return Ok(false) };
+        let verdict = Verdict::read(|key| annotation(&snapshot, key));
+        if verdict.and_then(|verdict| verdict.last_decision()) >= Some(decision.at) {
+            return Ok(true);
+        }
+        if begun.elapsed() > limit {
+            return Ok(false);
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The snapshot of the present content that has the verdict, or gets it.
+fn judged(history: &History) -> Option<&(String, Snapshot)> {
+    let present = || history.snapshots.iter().filter(|(_, snapshot)| history.is_present(snapshot));
+    present().find(|(_, snapshot)| snapshot.verdict().is_some()).or_else(|| present().next())
+}
+
+/// The failure with the present content, with the snapshot and whether the content is refused; `None` without one.
+fn failure(history: &History) -> Option<(String, String, bool)> {
+    let reverts = history.present.as_ref()?.spread_policy().reverts;
+    let (name, snapshot) = judged(history)?;
+    Some((name.clone(), snapshot.verdict()?.failed?.reason.into(), reverts))
 }
 
 /// What stops the change in a source, whatever is promoted.
-fn stop(history: &History) -> Option<String> {
-    if retry(history).is_some() {
-        return Some("was refused".to_owned());
+fn stop(history: &History) -> Option<&'static str> {
+    match failure(history) {
+        Some((.., true)) => Some("was refused"),
+        _ => is_aborted(history).then_some("is aborted"),
     }
-    let policy = history.present.as_ref().map(Observed::spread_policy)?;
-    (policy.aborted? == snapshot_of(history)?.into()).then(|| "is aborted".to_owned())
+}
+
+/// Whether a person stopped the change to the present content.
+fn is_aborted(history: &History) -> bool {
+    let Some(present) = &history.present else { return false };
+    let stored = judged(history).map(|(_, snapshot)| snapshot.verdict());
+    present.spread_policy().verdict(&history.source, present.digests(), stored).aborted
 }
 
 /// The name of the snapshot of the present content, which a source has or gets; `None` for a Secret without that snapshot.
 fn snapshot_of(history: &History) -> Option<String> {
-    let known = history.snapshots.iter().find(|(_, snapshot)| history.is_present(snapshot));
     let expected = || analysis::expected_name(&history.source, history.present.as_ref()?);
-    known.map(|(name, _)| name.clone()).or_else(expected)
-}
-
-/// A decision for another namespace: its snapshot of a Secret has another name.
-fn of_namespace(value: &Value, own: Option<&str>, other: Option<&str>) -> Value {
-    match (value.as_str(), own, other) {
-        (Some(text), Some(own), Some(other)) => {
-            text.strip_prefix(own).map_or_else(|| value.clone(), |rest| json!(format!("{other}{rest}")))
-        }
-        _ => value.clone(),
-    }
+    judged(history).map(|(name, _)| name.clone()).or_else(expected)
 }
 
 /// The action with this name.
@@ -270,46 +285,33 @@ pub(super) fn parse_action(text: &str) -> Result<WaveCommand, Failure> {
     }
 }
 
-/// The annotation that records a decision, and what to print about it.
-fn decision(
-    action: WaveCommand,
-    status: &WavesStatus,
-    all: bool,
-) -> Result<(&'static str, Value, String), Failure> {
+/// The decision, and what to print about it.
+fn decision(action: WaveCommand, status: &WavesStatus, all: bool) -> Result<(UserAction, String), Failure> {
     let WavesStatus { snapshot, wave, waves, .. } = status;
-    // A promotion is newer than the change. The clock of this machine may be behind.
-    let now = Timestamp::now();
-    let now = status.begun.map_or(now, |begun| begun.max(now));
-    let promoted = |wave: &str| json!(promotion(snapshot, wave, now));
-    match action {
+    let promote = |wave: usize| UserAction::Promote(wave.to_string().into());
+    Ok(match action {
         WaveCommand::Promote if all => {
-            Ok((annotations::PROMOTED, promoted(ALL_WAVES), format!("all waves of {snapshot} begin now")))
+            (UserAction::Promote(ALL_WAVES.into()), format!("all waves of {snapshot} begin now"))
         }
         // The rest may be held by a workload that failed.
-        WaveCommand::Promote if wave == waves && status.reason.is_some() => Ok((
-            annotations::PROMOTED,
-            promoted(&waves.to_string()),
-            format!("wave {waves} of {waves} of {snapshot} continues now"),
-        )),
-        WaveCommand::Promote if wave == waves => Err(Failure::Refused(format!(
-            "{}: the last wave of {snapshot} has begun, so none is left to promote",
-            status.source
-        ))),
-        WaveCommand::Promote => Ok((
-            annotations::PROMOTED,
-            promoted(&(wave + 1).to_string()),
-            format!("wave {} of {waves} of {snapshot} begins now", wave + 1),
-        )),
-        WaveCommand::Abort => {
-            Ok((annotations::ABORTED, json!(snapshot), format!("no further workload moves to {snapshot}")))
+        WaveCommand::Promote if wave == waves && status.reason.is_some() => {
+            (promote(*waves), format!("wave {waves} of {waves} of {snapshot} continues now"))
         }
+        WaveCommand::Promote if wave == waves => {
+            return Err(Failure::Refused(format!(
+                "{}: the last wave of {snapshot} has begun, so none is left to promote",
+                status.source
+            )));
+        }
+        WaveCommand::Promote => {
+            (promote(wave + 1), format!("wave {} of {waves} of {snapshot} begins now", wave + 1))
+        }
+        WaveCommand::Abort => (UserAction::Abort, format!("no further workload moves to {snapshot}")),
         WaveCommand::Retry if status.may_analyse_again() => {
-            Ok((annotations::ABORTED, Value::Null, format!("wave {wave} of {snapshot} is analysed again")))
+            (UserAction::Retry, format!("wave {wave} of {snapshot} is analysed again"))
         }
-        WaveCommand::Retry => {
-            Ok((annotations::ABORTED, Value::Null, format!("{snapshot} moves on in waves")))
-        }
-    }
+        WaveCommand::Retry => (UserAction::Resume, format!("{snapshot} moves on in waves")),
+    })
 }
 
 async fn show(target: &Target, source: &ObjectName, options: &WavesOptions) -> Result<(), Failure> {
@@ -426,11 +428,9 @@ async fn status_of(
         known => known,
     };
     let group = others.group.clone();
-    let aborted = policy.aborted.as_deref() == Some(&*snapshot);
+    let aborted = is_aborted(history);
     let status = of_progress(source, target, snapshot, progress, reason);
-    let sources = std::iter::once(present).chain(others.present().map(|(_, present)| present));
-    let begun = sources.filter_map(Observed::written).max().max(status.begun);
-    Ok(WavesStatus { group, moved_workloads, aborted, analysis, begun, ..status })
+    Ok(WavesStatus { group, moved_workloads, aborted, analysis, ..status })
 }
 
 /// Why the workloads whose turn it is do not move: a closed window, or a set; `None` if one of them may, or if that is not known.
@@ -476,7 +476,6 @@ fn of_progress(
         limit: progress.limit,
         moved: progress.moved,
         moved_workloads: Vec::new(),
-        begun: progress.last_other,
         workloads: progress.total,
         aborted: false,
         analysis: None,

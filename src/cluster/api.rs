@@ -11,7 +11,7 @@ use super::{
     objects::{Candidate, Created, LiveWorkload, Owner, Precondition, Usage, Version, WorkloadKey},
 };
 use crate::{
-    resolve::{Analysis, Ensure, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
+    resolve::{Analysis, Ensure, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Verdict},
     snapshot::{Identity, ObjectName},
 };
 
@@ -81,13 +81,13 @@ pub trait Api: Clone + Send + Sync + 'static {
         by: &str,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Marks a snapshot as refused, or removes the mark, if the snapshot has this version. Returns its new resourceVersion.
-    fn set_refused(
+    /// Writes the verdict on a snapshot, if the snapshot has this version. Returns its new resourceVersion.
+    fn set_verdict(
         &self,
         namespace: &str,
         snapshot: &ObjectName,
         version: &Version,
-        refusal: Option<&Refusal>,
+        verdict: &Verdict,
     ) -> impl Future<Output = Result<String, ApiError>> + Send;
 
     /// Adds one owner to a snapshot, whatever its version: merged by uid, so repeating it changes nothing.

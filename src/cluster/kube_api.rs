@@ -27,7 +27,7 @@ use crate::{
     annotations,
     kinds::{Kinds, WorkloadKind},
     resolve::{
-        Analysis, Health, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef, Workload,
+        Analysis, Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Verdict, Workload,
         may_lend_template,
     },
     snapshot::{self, CopiedLabel, Identity, Keying, Made, ObjectName, Rotated, SourceKind, snapshot_json},
@@ -156,7 +156,6 @@ impl KubeApi {
         let keying =
             if object.kind == SourceKind::Secret { self.keys.keying(namespace) } else { Keying::default() };
         Observed::read_keyed(object.kind, bytes, keying)
-            .map(|observed| observed.read_at(Timestamp::now()))
             .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
     }
 
@@ -507,22 +506,18 @@ impl Api for KubeApi {
         self.patch(path, PatchFormat::Merge, &body, Keep::Errors).await.map(drop)
     }
 
-    async fn set_refused(
+    async fn set_verdict(
         &self,
         namespace: &str,
         snapshot: &ObjectName,
         version: &Version,
-        refusal: Option<&Refusal>,
+        verdict: &Verdict,
     ) -> Result<String, ApiError> {
         let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
         let body = json!({"metadata": {
             "uid": version.uid,
             "resourceVersion": version.resource_version,
-            "annotations": {
-                annotations::REFUSED: refusal.map(|refusal| &refusal.reason),
-                annotations::REFUSED_AT: refusal.map(|refusal| &refusal.at),
-                annotations::PREVIOUS: refusal.and_then(|refusal| refusal.previous.as_ref()),
-            },
+            "annotations": {annotations::VERDICT: verdict.text()},
         }});
         let body = (PatchFormat::Merge.content_type(), body.to_string().into_bytes());
         let keep = (Accept::Metadata, Keep::UpTo(usize::MAX));

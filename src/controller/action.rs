@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     cluster::{Candidate, Event, LiveWorkload, Owner, Precondition, Version, WorkloadKey},
     controller::{index::live_findings::Verified, name::Name},
-    resolve::{Analysis, AnalysisRun, Observed, Record, Refusal},
+    resolve::{Analysis, AnalysisRun, Observed, Record, Verdict},
     snapshot::Digest,
 };
 
@@ -51,16 +51,18 @@ pub enum Action {
         /// Remove no owners but confrev's: the object is a user's.
         own: bool,
     },
-    /// Mark a snapshot as refused, or remove the mark.
-    SetRefused {
+    /// Write the verdict on a snapshot.
+    SetVerdict {
         /// The snapshot.
         snapshot: Name,
         /// The uid and resourceVersion that the write requires.
         version: Version,
         /// The digest that the object must state and hold to be a snapshot.
         digest: Digest,
-        /// The mark; `None`: it is removed.
-        refusal: Option<Box<Refusal>>,
+        /// The verdict.
+        verdict: Box<Verdict>,
+        /// Whether the verdict before it had a failure.
+        had_failed: bool,
     },
     /// Read owners live, and check whether they use a snapshot: owners that no watch reports as its users, or users that
     /// another client removed from its owners.
@@ -164,17 +166,19 @@ pub struct Analysed {
     pub is_new: bool,
 }
 
-/// A mark on a snapshot that was written or removed.
+/// A verdict that was written on a snapshot.
 #[derive(Debug)]
-pub struct RefusedSet {
+pub struct VerdictSet {
     /// The snapshot.
     pub snapshot: Name,
     /// The version that the write required.
     pub before: Version,
     /// The resourceVersion after the write.
     pub after: String,
-    /// The mark; `None`: it was removed.
-    pub refusal: Option<Box<Refusal>>,
+    /// The verdict.
+    pub verdict: Box<Verdict>,
+    /// Whether the verdict before it had a failure.
+    pub had_failed: bool,
 }
 
 /// The outcome of an action.
@@ -190,8 +194,8 @@ pub enum Outcome {
     Unlabelled(Vec<(WorkloadKey, Candidate)>),
     /// Owners were set on a snapshot that the garbage collector may be about to delete; this is the object after the write.
     OwnersSet(Box<Observed>),
-    /// A snapshot was marked as refused, or its mark was removed.
-    RefusedSet(RefusedSet),
+    /// A verdict was written on a snapshot.
+    VerdictSet(VerdictSet),
     /// The AnalysisRun of a wave was read or created.
     Analysed(Analysed),
     /// The AnalysisRun with this name is terminated, ended before, or does not exist.

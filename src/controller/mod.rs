@@ -22,7 +22,7 @@ mod shared;
 mod vitals;
 mod watch;
 
-pub use action::{Action, Analysed, Outcome, RefusedSet, SchemaCheck};
+pub use action::{Action, Analysed, Outcome, SchemaCheck, VerdictSet};
 pub use apply::execute::{ensure, execute};
 pub use config::Config;
 pub use index::{

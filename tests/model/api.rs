@@ -247,27 +247,19 @@ impl Api for Memory {
         .await
     }
 
-    async fn set_refused(
+    async fn set_verdict(
         &self,
         namespace: &str,
         snapshot: &ObjectName,
         version: &Version,
-        refusal: Option<&confrev::resolve::Refusal>,
+        verdict: &confrev::resolve::Verdict,
     ) -> Result<String, ApiError> {
         let key = key_of(namespace, snapshot);
-        let what = format!("mark {key}");
-        let (version, refusal) = (version.clone(), refusal.cloned());
+        let what = format!("judge {key}");
+        let (version, text) = (version.clone(), verdict.text());
         self.call(&what.clone(), true, move |model| {
             let mut object = (*model.of_version(&what, &key, &version)?).clone();
-            let (reason, at) = refusal.as_ref().map(|refusal| (&*refusal.reason, &*refusal.at)).unzip();
-            let previous = refusal.as_ref().and_then(|refusal| refusal.previous.as_deref());
-            for (name, value) in [
-                (annotations::REFUSED, reason),
-                (annotations::REFUSED_AT, at),
-                (annotations::PREVIOUS, previous),
-            ] {
-                set_meta(&mut object, "annotations", name, value);
-            }
+            set_meta(&mut object, "annotations", annotations::VERDICT, text.as_deref());
             let marked = model.commit(&key, object);
             Ok(marked["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
         })

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::{
     event::How,
+    exhaustive::spread::verdict,
     manifest::{SOURCES, WORKLOADS, digest, keys_read, live_digests, references, same, stated, workload_key},
     model::{Intent, Model},
     store::{Key, Kind, annotation, is_snapshot, label, owners, owns_enabled},
@@ -211,7 +212,9 @@ impl Model {
             if let Some(uid) = source_uid
                 && present.remove(&uid)
             {
-                *idle.entry(source.clone()).or_default() += 1;
+                // A content with which a workload failed may come back.
+                let has_failed = verdict(&object).failed.is_some();
+                *idle.entry(source.clone()).or_default() += usize::from(!has_failed);
             } else if allowed.is_empty() {
                 self.broken("no-leak", format!("nothing uses {key}, but it still exists"));
             }

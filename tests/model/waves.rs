@@ -3,7 +3,7 @@
 
 use confrev::{
     annotations,
-    resolve::{ALL_WAVES, promotion},
+    resolve::{ALL_WAVES, UserAction, UserDecision},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use crate::{
     exhaustive::{
         objects::{File, NAMESPACE},
         play::Play,
+        spread::verdict,
     },
     model::Model,
     replica::Class,
@@ -282,21 +283,18 @@ impl World<'_> {
     fn decide(&self, decision: Decision) {
         for namespace in 0..NAMESPACES.len() {
             let Some((name, snapshot)) = self.present(namespace) else { continue };
-            let refused_at = annotation(&snapshot, annotations::REFUSED_AT);
-            let now = self.play.model.cluster_time();
-            let (note, value) = match decision {
-                Decision::Promote(wave) => {
-                    (annotations::PROMOTED, Some(promotion(&name, &wave.to_string(), now)))
-                }
-                Decision::PromoteAll => (annotations::PROMOTED, Some(promotion(&name, ALL_WAVES, now))),
-                Decision::Abort => (annotations::ABORTED, Some(name)),
-                Decision::Retry => match refused_at {
-                    Some(at) => (annotations::RETRIED, Some(format!("{name} {at}"))),
-                    None => (annotations::ABORTED, None),
-                },
+            let verdict = verdict(&snapshot);
+            let action = match decision {
+                Decision::Promote(wave) => UserAction::Promote(wave.to_string().into()),
+                Decision::PromoteAll => UserAction::Promote(ALL_WAVES.into()),
+                Decision::Abort => UserAction::Abort,
+                Decision::Retry if verdict.failed.is_some() => UserAction::Retry,
+                Decision::Retry => UserAction::Resume,
             };
+            let now = self.play.model.cluster_time();
+            let decision = UserDecision::new(action, &name, verdict.last_decision(), now).to_string();
             self.play.edit(&Self::source(namespace), |object| {
-                set_meta(object, "annotations", note, value.as_deref());
+                set_meta(object, "annotations", annotations::DECISION, Some(&decision));
             });
         }
     }
@@ -308,11 +306,8 @@ impl World<'_> {
             let key = Self::source(namespace);
             let Some((name, snapshot)) = self.present(namespace) else { continue };
             let of = self.play.model.get(&key).unwrap();
-            let at = annotation(&snapshot, annotations::REFUSED_AT);
-            let is_retried =
-                at.is_some_and(|at| annotation(&of, annotations::RETRIED) == Some(&format!("{name} {at}")));
             let reverts = annotation(&of, annotations::ON_FAILURE) == Some("revert");
-            if at.is_none() || is_retried || !reverts {
+            if verdict(&snapshot).failed.is_none() || !reverts {
                 continue;
             }
             let left = self.play.moved_in_turn(&key);

@@ -6,7 +6,7 @@ use confrev::{
     annotations,
     cluster::{ApiError, Owner, Precondition, Version},
     controller::{Action, Outcome, ensure, execute},
-    resolve::{Observed, Refusal},
+    resolve::{Observed, Verdict},
     snapshot::{DIGITS, Identity, Made, SourceKind, is_named_after, is_spare, snapshot_json, snapshot_name},
 };
 use jiff::Timestamp;
@@ -83,7 +83,7 @@ async fn run(server: &Server, action: Action) -> String {
 async fn only_sound_snapshots_are_written() {
     let owner = Owner::new("apps/v1", "ReplicaSet", "set", "rs");
     for (what, stored, outcomes, writes) in [
-        ("it is sound", Some(sound("demo", BLUE, "blue")), ["Done", "RefusedSet"], 1),
+        ("it is sound", Some(sound("demo", BLUE, "blue")), ["Done", "VerdictSet"], 1),
         ("its content changed", Some(impostor()), ["Impostor", "Done"], 0),
         ("it states another digest", Some(sound("demo", BLUE, "green")), ["Impostor", "Done"], 0),
         ("it does not exist", None, ["Impostor", "Done"], 0),
@@ -98,10 +98,15 @@ async fn only_sound_snapshots_are_written() {
             verify,
             own: false,
         };
-        let refusal = Refusal { reason: "it fails".into(), at: "now".into(), previous: None };
-        let refusal = Some(Box::new(refusal));
-        let refuse = Action::SetRefused { snapshot: snapshot(), version: version(), digest, refusal };
-        for (action, outcome) in [set_owners, refuse].into_iter().zip(outcomes) {
+        let verdict = Box::new(Verdict { aborted: true, ..Verdict::default() });
+        let judge = Action::SetVerdict {
+            snapshot: snapshot(),
+            version: version(),
+            digest,
+            verdict,
+            had_failed: false,
+        };
+        for (action, outcome) in [set_owners, judge].into_iter().zip(outcomes) {
             let server = server(stored.clone());
             assert_eq!(run(&server, action).await, outcome, "{what}");
             assert_eq!(server.writes(), vec![format!("PATCH {AT}"); writes], "{what}");

@@ -2,8 +2,8 @@
 
 use confrev::{
     annotations,
-    controller::{Action, Analysed, Outcome},
-    resolve::{AnalysisRun, Health::Settled, RunState},
+    controller::{Action, Analysed, Outcome, SnapshotRecord},
+    resolve::{AnalysisRun, Health::Settled, RunState, Verdict},
     snapshot::{DIGITS, snapshot_name},
     telemetry::metrics::Reason,
 };
@@ -59,9 +59,15 @@ struct Done {
 
 /// Lets a new leader act for a few seconds. Each read of the run finds the next of these states.
 fn led(more: &Value, second: i64, states: &[RunState]) -> Done {
+    led_with(more, second, states, None)
+}
+
+/// The same, with a verdict on the content.
+fn led_with(more: &Value, second: i64, states: &[RunState], verdict: Option<Verdict>) -> Done {
     let mut desk = Desk::new();
     desk.now = Timestamp::from_second(START + second).unwrap();
-    desk.state.apply_snapshot(&name(&green()), Some(snapshot("green", "1", &[])), desk.now);
+    let green = SnapshotRecord { verdict: verdict.map(Box::new), ..snapshot("green", "1", &[]) };
+    desk.state.apply_snapshot(&name(&self::green()), Some(green), desk.now);
     for (name, object) in workloads() {
         desk.state.apply_workload(&key(name), Some(record(&object, Settled)), desk.now);
     }
@@ -91,8 +97,9 @@ fn led(more: &Value, second: i64, states: &[RunState]) -> Done {
                     done.ended += 1;
                     Outcome::AnalysisEnded(run)
                 }
-                Action::SetRefused { snapshot, refusal, .. } => {
-                    done.refused.extend(refusal.map(|refusal| format!("{snapshot}: {}", refusal.reason)));
+                Action::SetVerdict { snapshot, verdict, .. } => {
+                    done.refused
+                        .extend(verdict.failed.map(|failed| format!("{snapshot}: {}", failed.reason)));
                     continue;
                 }
                 Action::WriteEvent(event) => {
@@ -151,12 +158,11 @@ fn failed_run_refuses_if_the_source_reverts() {
 #[test]
 fn decisions_of_a_person_reach_the_run() {
     let first = led(&json!({}), 61, &[]).runs[0].clone();
-    let promoted = led(&json!({annotations::PROMOTED: format!("{} 2", green())}), 61, &[]);
+    let judged = |verdict| led_with(&json!({}), 61, &[], Verdict::read(|_| Some(verdict)));
+    let promoted = judged(r#"{"promoted":"2"}"#);
     assert_eq!((promoted.runs.len(), promoted.rolled), (0, 2), "{promoted:?}");
-    let aborted = led(&json!({annotations::ABORTED: green()}), 61, &[]);
+    let aborted = judged(r#"{"aborted":true}"#);
     assert_eq!((aborted.runs.len(), aborted.ended, aborted.rolled), (0, 1, 0), "{aborted:?}");
-    let retried = led(&json!({annotations::RETRIED: format!("{} 2026-01-01T00:00:00Z", green())}), 61, &[]);
+    let retried = judged(r#"{"retried":"2026-01-01T00:00:00Z"}"#);
     assert_ne!(retried.runs[0].0, first.0);
-    let other = led(&json!({annotations::RETRIED: "demo-3a18d34e26 2026-01-01T00:00:00Z"}), 61, &[]);
-    assert_eq!(other.runs[0], first);
 }

@@ -59,7 +59,7 @@ pub(crate) fn snapshot(color: &str, version: &str, owners: &[Owner]) -> Snapshot
         digest: digest(color),
         created: Timestamp::UNIX_EPOCH,
         owners: owners.iter().cloned().collect(),
-        refused: None,
+        verdict: None,
         bytes: 1024,
     }
 }

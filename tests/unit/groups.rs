@@ -11,10 +11,10 @@ use std::{
 use confrev::{
     annotations,
     cluster::WorkloadKey,
-    controller::{Action, Name, NamespaceSettings, Outcome, RefusedSet, SnapshotRecord},
+    controller::{Action, Name, NamespaceSettings, Outcome, SnapshotRecord, VerdictSet},
     resolve::{
         Health::{self, Failed, Progressing, Settled},
-        Refusal,
+        Verdict,
     },
     snapshot::{ObjectName, SourceKind},
 };
@@ -126,7 +126,7 @@ impl Fleet {
                 digest: digest.parse().unwrap(),
                 created: Timestamp::UNIX_EPOCH,
                 owners: [].into_iter().collect(),
-                refused: Refusal::read(|key| annotations[key].as_str()).map(Box::new),
+                verdict: Verdict::read(|key| annotations[key].as_str()).map(Box::new),
                 bytes: 1024,
             };
             let name = Name::new(Arc::clone(namespace), name.clone());
@@ -215,19 +215,15 @@ impl Fleet {
                 self.desk.state.apply_workload(&workload, Some(known.clone()), self.desk.now);
                 Outcome::Poked(Box::new(known))
             }
-            Action::SetRefused { snapshot, version: before, refusal, .. } => {
+            Action::SetVerdict { snapshot, version: before, verdict, had_failed, .. } => {
                 let world = self.worlds.get_mut(&snapshot.namespace).unwrap();
                 let annotations =
                     &mut world.objects.get_mut(&snapshot.object).unwrap()["metadata"]["annotations"];
-                let of = |text: Option<&str>| text.map_or(Value::Null, |text| json!(text));
-                let mark = refusal.as_deref();
-                annotations[annotations::REFUSED] = of(mark.map(|mark| &*mark.reason));
-                annotations[annotations::REFUSED_AT] = of(mark.map(|mark| &*mark.at));
-                annotations[annotations::PREVIOUS] = of(mark.and_then(|mark| mark.previous.as_deref()));
+                annotations[annotations::VERDICT] = json!(verdict.text());
                 let namespace = Arc::clone(&snapshot.namespace);
                 self.report_snapshots(&namespace);
                 let after = format!("{} with the mark", before.resource_version);
-                Outcome::RefusedSet(RefusedSet { snapshot, before, after, refusal })
+                Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed })
             }
             Action::WriteEvent(event) => {
                 let events = self.events.entry(event.namespace).or_default();
@@ -242,7 +238,8 @@ impl Fleet {
     fn refusal(&self, namespace: &str, color: &str) -> Option<String> {
         let name = ObjectName::new(SourceKind::ConfigMap, Self::snapshot(color));
         let snapshot = self.worlds[namespace].objects.get(&name)?;
-        snapshot["metadata"]["annotations"][annotations::REFUSED].as_str().map(str::to_owned)
+        let verdict = Verdict::read(|key| snapshot["metadata"]["annotations"][key].as_str())?;
+        verdict.failed.map(|failed| failed.reason.into())
     }
 
     /// No wave begins before all workloads that moved are healthy.
@@ -474,7 +471,8 @@ fn one_namespace_holds_its_group() {
     fleet.act();
     let first: Arc<str> = "ns-000".into();
     let mut aborted = waves();
-    aborted[annotations::ABORTED] = json!(Fleet::snapshot("green"));
+    aborted[annotations::DECISION] =
+        json!(format!("abort {} 9999-01-01T00:00:00Z", Fleet::snapshot("green")));
     let world = fleet.worlds.get_mut(&first).unwrap();
     world.objects.get_mut(&configmap("demo")).unwrap()["metadata"]["annotations"] = aborted;
     fleet.write_all("green");

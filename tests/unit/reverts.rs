@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use confrev::{
     annotations,
     cluster::WorkloadKey,
-    controller::{Action, Outcome, ReferringSubject, RefusedSet, SnapshotRecord, take},
+    controller::{Action, Outcome, ReferringSubject, SnapshotRecord, VerdictSet, take},
     kinds::Kinds,
     resolve::{
         Health::{self, Failed, Progressing, Settled, Unavailable},
-        Record, Refusal, Workload,
+        Record, RecordedFailure, Verdict, Workload,
     },
     snapshot::Rotated,
     telemetry::metrics::Reason,
@@ -48,22 +48,26 @@ fn workloads() -> (World, Vec<(String, Value)>) {
     (world, all)
 }
 
-fn refusal() -> Refusal {
-    Refusal { reason: "Deployment/a failed: x".into(), at: "then".into(), previous: Some(BLUE.into()) }
+fn failed() -> Verdict {
+    let (reason, at) = ("Deployment/a failed: x".into(), "then".into());
+    Verdict {
+        failed: Some(RecordedFailure { reason, at, previous: Some(BLUE.into()) }),
+        ..Verdict::default()
+    }
 }
 
 /// What a new leader does within a minute, at that second after the start.
 #[derive(Debug, Default)]
 struct Acts {
     rolled: BTreeSet<String>,
-    refused: Vec<(String, Option<Refusal>)>,
+    refused: Vec<(String, Option<RecordedFailure>)>,
     reasons: Vec<Reason>,
 }
 
 fn acts(
     records: Vec<(WorkloadKey, Record)>,
     annotations: &Value,
-    marked: Option<Refusal>,
+    verdict: Option<Verdict>,
     second: i64,
 ) -> Acts {
     let mut desk = Desk::new();
@@ -71,7 +75,7 @@ fn acts(
     let later = desk.now;
     desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
     let green =
-        SnapshotRecord { created: later, refused: marked.map(Box::new), ..snapshot("green", "1", &[]) };
+        SnapshotRecord { created: later, verdict: verdict.map(Box::new), ..snapshot("green", "1", &[]) };
     desk.state.apply_snapshot(&name(GREEN), Some(green.clone()), desk.now);
     for (key, record) in records {
         desk.state.apply_workload(&key, Some(record), desk.now);
@@ -90,10 +94,10 @@ fn acts(
                     continue;
                 }
                 // The watch of snapshots is silent.
-                Action::SetRefused { snapshot, version: before, refusal, .. } => {
-                    acts.refused.push((snapshot.object.name.to_string(), refusal.as_deref().cloned()));
+                Action::SetVerdict { snapshot, version: before, verdict, had_failed, .. } => {
+                    acts.refused.push((snapshot.object.name.to_string(), verdict.failed.clone()));
                     let after = format!("{}", 2 + acts.refused.len());
-                    Outcome::RefusedSet(RefusedSet { snapshot, before, after, refusal })
+                    Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed })
                 }
                 Action::WriteEvent(event) => {
                     acts.reasons.push(event.reason);
@@ -133,12 +137,12 @@ fn failure_refuses_content_and_moved_workloads_return() {
 fn new_leader_continues_return_from_the_mark() {
     let (mut world, mut all) = workloads();
     let snapshot = world.objects.get_mut(&configmap(GREEN)).unwrap();
-    snapshot["metadata"]["annotations"][annotations::REFUSED] = json!("x");
+    snapshot["metadata"]["annotations"][annotations::VERDICT] = json!(failed().text());
     all[0].1 = poke(&mut world, &all[0].1, START + 9);
-    let marked = acts(records(&all, Settled), &reverts(), Some(refusal()), 30);
+    let marked = acts(records(&all, Settled), &reverts(), Some(failed()), 30);
     assert_eq!((&marked.rolled, &marked.refused[..]), (&set_of(&["b"]), &[][..]));
     // Without the setting, the mark has no effect: the others roll on.
-    let held = acts(records(&all, Settled), &json!({}), Some(refusal()), 30);
+    let held = acts(records(&all, Settled), &json!({}), Some(failed()), 30);
     assert_eq!(held.rolled, set_of(&["a", "c"]));
 }
 
@@ -228,7 +232,7 @@ fn aborted_rollout_refuses_content_of_its_deployment() {
     desk.state.apply_snapshot(&name(GREEN), Some(snapshot("green", "1", &[])), desk.now);
     desk.state.apply_workload(&key("a"), Some(record(&all[0].1, Settled)), desk.now);
     let green = json!({"color": "green"});
-    let is_refusal = |action: &Action| matches!(action, Action::SetRefused { .. });
+    let is_refusal = |action: &Action| matches!(action, Action::SetVerdict { .. });
     assert!(!desk.act(&green, &reverts(), "2").iter().any(is_refusal));
     let rollout = json!({
         "metadata": {"name": "shop", "namespace": "ns", "uid": "r"},
@@ -238,25 +242,27 @@ fn aborted_rollout_refuses_content_of_its_deployment() {
     let event = Event::Apply(serde_json::from_value(rollout).unwrap());
     take(&ReferringSubject(Arc::from("ns")), &mut desk.state, event, &mut None, desk.now);
     let acts = desk.act(&green, &reverts(), "2");
-    let Some(Action::SetRefused { refusal: Some(refusal), .. }) =
-        acts.iter().find(|action| is_refusal(action))
-    else {
+    let Some(Action::SetVerdict { verdict, .. }) = acts.iter().find(|action| is_refusal(action)) else {
         panic!("{acts:?}")
     };
-    assert_eq!(&*refusal.reason, "Deployment/a failed: its Rollout is aborted or degraded");
+    assert_eq!(
+        &*verdict.failed.as_ref().unwrap().reason,
+        "Deployment/a failed: its Rollout is aborted or degraded"
+    );
 }
 
 #[test]
 fn retry_removes_the_mark_once() {
     let (_, all) = workloads();
-    let retried = |at: &str| {
+    let retried = |at: i64| {
+        let at = Timestamp::from_second(START + at).unwrap();
         let annotations =
-            json!({annotations::ON_FAILURE: "revert", annotations::RETRIED: format!("{GREEN} {at}")});
-        acts(records(&all[2..], Settled), &annotations, Some(refusal()), 30)
+            json!({annotations::ON_FAILURE: "revert", annotations::DECISION: format!("retry {GREEN} {at}")});
+        acts(records(&all[2..], Settled), &annotations, Some(failed()), 30)
     };
-    let again = retried("then");
+    let again = retried(31);
     assert_eq!((&again.refused[..], &again.rolled), (&[(GREEN.to_owned(), None)][..], &set_of(&["c"])));
     assert!(again.reasons.contains(&Reason::RollReleased), "{again:?}");
-    let earlier = retried("before");
+    let earlier = retried(29);
     assert_eq!((earlier.refused.len(), earlier.rolled.len()), (0, 0));
 }

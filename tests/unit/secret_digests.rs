@@ -436,7 +436,7 @@ impl Keeper {
                 digest: self.world.observe(&name).unwrap().identity().unwrap().digest,
                 created: Timestamp::UNIX_EPOCH,
                 owners: std::iter::empty().collect(),
-                refused: None,
+                verdict: None,
                 bytes: 1024,
             };
             self.desk.state.apply_snapshot(&named(&name.name), Some(record), self.desk.now);

@@ -9,17 +9,16 @@ core/src/annotations.rs. */}}
 
 {{/* All annotations. */}}
 {{- define "confrev.keys.annotations" -}}
-["confrev.dev/aborted", "confrev.dev/analysis", "confrev.dev/bake", "confrev.dev/bytes",
-"confrev.dev/changed-at", "confrev.dev/changed-by", "confrev.dev/digest", "confrev.dev/enabled-by",
+["confrev.dev/analysis", "confrev.dev/bake", "confrev.dev/bytes", "confrev.dev/changed-at",
+"confrev.dev/changed-by", "confrev.dev/decision", "confrev.dev/digest", "confrev.dev/enabled-by",
 "confrev.dev/exclude", "confrev.dev/hold", "confrev.dev/keep", "confrev.dev/live",
 "confrev.dev/max-in-flight", "confrev.dev/min-interval", "confrev.dev/missing", "confrev.dev/mount",
 "confrev.dev/on-failure", "confrev.dev/on-undo", "confrev.dev/order", "confrev.dev/partly-known",
-"confrev.dev/previous", "confrev.dev/progress-deadline", "confrev.dev/promoted",
-"confrev.dev/refused", "confrev.dev/refused-at", "confrev.dev/retried", "confrev.dev/revoked",
-"confrev.dev/roll", "confrev.dev/schema", "confrev.dev/schema-for", "confrev.dev/schema-keys",
-"confrev.dev/secrets", "confrev.dev/secrets-mode", "confrev.dev/set", "confrev.dev/source-name",
+"confrev.dev/progress-deadline", "confrev.dev/revoked", "confrev.dev/roll", "confrev.dev/schema",
+"confrev.dev/schema-for", "confrev.dev/schema-keys", "confrev.dev/secrets",
+"confrev.dev/secrets-mode", "confrev.dev/set", "confrev.dev/source-name",
 "confrev.dev/source-namespace", "confrev.dev/sources", "confrev.dev/state", "confrev.dev/track",
-"confrev.dev/waves", "confrev.dev/window"]
+"confrev.dev/verdict", "confrev.dev/waves", "confrev.dev/window"]
 {{- end }}
 
 {{/* Those that users write on Namespaces. */}}

@@ -2,14 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-
-use super::{Health, Past, Refusal, SchemaReference, SpreadPolicy, spread_policy::promotion_time};
+use super::{Health, Past, SchemaReference, SpreadPolicy, Verdict};
 use crate::{
     annotations,
     snapshot::{
-        self, Authorship, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, Rotated,
-        SourceKind,
+        self, ContentError, Digest, Digests, Identity, Keying, Object, ObjectName, Rotated, SourceKind,
     },
 };
 
@@ -200,8 +197,6 @@ pub struct Observed {
     /// The annotations of confrev. A decision reads several of them, and the text may have a megabyte.
     annotations: Vec<(Box<str>, Box<str>)>,
     untouched: bool,
-    /// When it was read; `None` if that is not known.
-    read_at: Option<Timestamp>,
 }
 
 /// Names and digests only: content is never printed.
@@ -268,14 +263,7 @@ impl Observed {
             enabled,
             annotations,
             untouched,
-            read_at: None,
         })
-    }
-
-    /// Records when it was read: a change in the future does not count.
-    #[must_use]
-    pub fn read_at(self, at: Timestamp) -> Self {
-        Self { read_at: Some(at), ..self }
     }
 
     /// The memory of the object in bytes: of its text, and of its keys, which are kept apart. A content of 1 MiB may have
@@ -408,24 +396,19 @@ impl Observed {
         self.spread_policy().is_limited()
     }
 
-    /// How far a change of it may spread. A promotion is about one change: it ends when the content is written again.
+    /// How far a change of it may spread.
     pub fn spread_policy(&self) -> SpreadPolicy {
-        let mut policy = SpreadPolicy::read(|key| self.annotation_text(key).map(annotations::bounded));
-        let promoted_at = policy.promoted.as_deref().and_then(promotion_time);
-        if promoted_at.is_some_and(|at| self.written().is_some_and(|written| at < written)) {
-            policy.promoted = None;
-        }
-        policy
+        SpreadPolicy::read(|key| self.annotation_text(key).map(annotations::bounded))
     }
 
-    /// When the content was last written, in whole seconds, if the object's managedFields say so.
-    pub fn written(&self) -> Option<Timestamp> {
-        Authorship::of(self.json(), self.read_at.unwrap_or(Timestamp::MAX))?.at.parse().ok()
+    /// What is known about its content; `None` if it is not a sound snapshot, or has no verdict.
+    pub fn verdict(&self) -> Option<Verdict> {
+        if self.sound { Verdict::read(|key| self.annotation_text(key)) } else { None }
     }
 
-    /// Why no workload resolves to it; `None` if it is not a sound snapshot, or not refused.
-    pub fn refusal(&self) -> Option<Refusal> {
-        if self.sound { Refusal::read(|key| self.annotation_text(key)) } else { None }
+    /// Whether a workload failed with its content.
+    pub fn has_failed(&self) -> bool {
+        self.verdict().is_some_and(|verdict| verdict.failed.is_some())
     }
 
     /// An annotation of confrev.

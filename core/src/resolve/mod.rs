@@ -20,7 +20,6 @@ mod mount;
 mod optin;
 mod pending;
 mod policy;
-mod refusal;
 mod refused_rule;
 mod revisions;
 mod schema;
@@ -31,6 +30,7 @@ mod spread_policy;
 mod turn;
 mod undo;
 mod used;
+mod verdict;
 mod waves;
 mod window;
 mod workload;
@@ -49,12 +49,12 @@ pub use policy::{
     DEFAULT_MIN_INTERVAL, MissingPolicy, Policy, auto_roll_time, auto_roll_value, hold_text,
     order_of_namespace, parse_duration, parse_keep, parse_max_in_flight, roll_time, unpin_roll_value,
 };
-pub use refusal::Refusal;
 pub use revisions::{Past, RevisionsOf};
 pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema_for, refused_by_schema};
 pub use set::{SetVersion, SetWait, invalid_set};
 pub use spread::{Member, Moved, Progress, Proof, RollOrder, Spread, Standing, Wait, Waiting, WorkloadView};
-pub use spread_policy::{ALL_WAVES, SpreadPolicy, Verdict, promotion};
+pub use spread_policy::SpreadPolicy;
+pub use verdict::{ALL_WAVES, ChangeVerdict, RecordedFailure, UserAction, UserDecision, Verdict};
 pub use waves::Waves;
 pub use window::{Closed, WindowOf, Windows, invalid_window};
 pub use workload::{TargetRef, Workload};

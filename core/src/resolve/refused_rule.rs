@@ -1,10 +1,10 @@
 //! Refused contents: a workload failed with the content, and its source has `on-failure: revert`.
 //!
-//! The mark is on the snapshot. While it is in force, no reference resolves to the snapshot: workloads go back to the snapshot
+//! The failure is in the verdict on the snapshot. While it is there, no reference resolves to the snapshot: workloads go back to the snapshot
 //! that they had before, or keep it. `seen` then records the content of that snapshot, so the change stays pending.
 
 use super::{
-    Observed, Refusal, Seen, Workload,
+    Observed, RecordedFailure, Seen, Verdict, Workload,
     decide::{Resolver, Stop},
     policy::auto_roll_time,
     used::UsedKeys,
@@ -19,23 +19,26 @@ use crate::{
 pub(super) struct Refused {
     /// The snapshot of the present content.
     snapshot: String,
-    refusal: Refusal,
+    failed: RecordedFailure,
 }
 
 impl Resolver<'_> {
     /// The refusal of the present content of a source; `None` if workloads may resolve to it.
     pub(super) fn refused(&mut self, source: &ObjectName) -> Result<Option<Refused>, Stop> {
         let Some(present) = self.live(source)? else { return Ok(None) };
-        let policy = present.spread_policy();
-        if !policy.reverts {
+        if !present.spread_policy().reverts {
             return Ok(None);
         }
+        let verdict = self.verdict(source)?;
+        Ok(verdict.and_then(|(snapshot, verdict)| Some(Refused { snapshot, failed: verdict.failed? })))
+    }
+
+    /// The verdict on the present content of a source, with the snapshot that has it.
+    pub(super) fn verdict(&mut self, source: &ObjectName) -> Result<Option<(String, Verdict)>, Stop> {
+        let Some(present) = self.live(source)? else { return Ok(None) };
         let digest = present.digest();
         let names = DIGITS.iter().map(|digits| snapshot_name(&source.name, &digest, *digits));
-        let heeded = |snapshot: String, found: &Observed| {
-            let refusal = found.refusal().filter(|refusal| policy.heeds(&snapshot, refusal))?;
-            Some(Refused { snapshot, refusal })
-        };
+        let of = |snapshot: String, found: &Observed| Some((snapshot, found.verdict()?));
         // A snapshot of a Secret may be named after a digest of another scheme or key.
         let kept = self.prior.get(source).filter(|kept| **kept != *source.name).cloned();
         for name in kept.iter().cloned().chain(names) {
@@ -47,7 +50,7 @@ impl Resolver<'_> {
                 return Ok(None);
             };
             if found.is_snapshot_of_source(&source.name) && found.same_content(present) {
-                return Ok(heeded(name, found));
+                return Ok(of(name, found));
             }
         }
         // Objects of others have the usual names.
@@ -55,7 +58,7 @@ impl Resolver<'_> {
         for name in self.spares(source)?.known.iter().filter(is_its) {
             let found = self.live(&ObjectName::new(source.kind, name.as_str()))?;
             if let Some(found) = found.filter(|found| found.is_snapshot_of(&source.name, &digest)) {
-                return Ok(heeded(name.clone(), found));
+                return Ok(of(name.clone(), found));
             }
         }
         Ok(None)
@@ -69,7 +72,7 @@ impl Resolver<'_> {
         refused: &Refused,
         used: &UsedKeys<'_>,
     ) -> Result<String, Stop> {
-        let Refused { snapshot, refusal } = refused;
+        let Refused { snapshot, failed } = refused;
         if let Some(kept) = kept.filter(|kept| kept != snapshot) {
             self.keep_beside_refused(source, kept, used)?;
             if !matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike) {
@@ -101,7 +104,7 @@ impl Resolver<'_> {
             (None, None) => Err(Stop::Deny(format!(
                 "the content of {source} was refused ({}), and no earlier snapshot exists: correct {source}, or run \
                  `kubectl confrev waves retry {}`",
-                refusal.reason, source.name
+                failed.reason, source.name
             ))),
         }
     }
@@ -128,14 +131,14 @@ impl Resolver<'_> {
         Ok(true)
     }
 
-    /// The snapshot to which the workload goes back: its own previous one, or else the one that the mark names.
+    /// The snapshot to which the workload goes back: its own previous one, or else the one that the verdict names.
     fn previous_snapshot(&mut self, source: &ObjectName, refused: &Refused) -> Result<Option<String>, Stop> {
         let own = self.before.get(source).and_then(|before| before.previous.clone());
         let revoked = self.live(source)?.and_then(|present| present.annotation(annotations::REVOKED));
         let is_revoked = |name: &str| {
             revoked.iter().flat_map(|text| text.split(',')).any(|revoked| revoked.trim() == name)
         };
-        for name in own.into_iter().chain(refused.refusal.previous.as_deref().map(str::to_owned)) {
+        for name in own.into_iter().chain(refused.failed.previous.as_deref().map(str::to_owned)) {
             if name == refused.snapshot {
                 return Ok(Some(name));
             }
@@ -144,7 +147,7 @@ impl Resolver<'_> {
             }
             let found = self.live(&ObjectName::new(source.kind, name.as_str()))?;
             let is_fit = |found: &Observed| {
-                found.is_sound() && found.is_snapshot_of_source(&source.name) && found.refusal().is_none()
+                found.is_sound() && found.is_snapshot_of_source(&source.name) && !found.has_failed()
             };
             if found.is_some_and(is_fit) {
                 return Ok(Some(name));
@@ -180,8 +183,8 @@ impl Resolver<'_> {
         self.keep_pinned(source, &ObjectName::new(source.kind, kept), used)
     }
 
-    fn warn_refused(&mut self, Refused { snapshot, refusal }: &Refused, then: &str) {
-        self.warnings.push(format!("{snapshot:?} was refused ({}): {then}", refusal.reason));
+    fn warn_refused(&mut self, Refused { snapshot, failed }: &Refused, then: &str) {
+        self.warnings.push(format!("{snapshot:?} was refused ({}): {then}", failed.reason));
     }
 
     /// For each source that limits how far a change spreads, the snapshot to go back to from the one that the workload now has.
@@ -215,7 +218,7 @@ impl Resolver<'_> {
             let is_refused = present.spread_policy().reverts
                 && self
                     .live(&ObjectName::new(source.kind, before.as_str()))?
-                    .is_some_and(|before| before.refusal().is_some());
+                    .is_some_and(Observed::has_failed);
             let back = if is_refused { kept.filter(|kept| *kept != before) } else { Some(before) };
             if back.is_some() {
                 self.now.entry(source).previous = back;

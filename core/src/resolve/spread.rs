@@ -1,15 +1,16 @@
 //! How far a change of a source may spread before the first workloads prove it sound.
 //!
-//! The controller, admission and the commands share this rule. Nothing is stored for it. `seen` shows which workloads have
-//! taken the content into account, the annotation `moved` when the controller moved them, their status their health, and the
-//! annotation `unhealthy` which of them were unhealthy before. So a restart or another leader skips and repeats nothing.
+//! The controller, admission and the commands share this rule. The annotation `state` of the workloads shows which of them have
+//! taken the content into account, when the controller moved them, and which were unhealthy before; their status shows their health.
+//! The verdict on the snapshot shows which failure outlives its workload, and what people decided. So a restart or another leader
+//! skips and repeats nothing.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    AnalysisRun, EndedWave, Health, Record, RunState, SpreadPolicy, Use, Verdict, Waves, has_deadline,
+    AnalysisRun, ChangeVerdict, EndedWave, Health, Record, RunState, SpreadPolicy, Use, Waves, has_deadline,
 };
 use crate::{
     kinds::WorkloadKind,
@@ -45,8 +46,6 @@ pub enum Standing {
 pub struct Waiting {
     /// Its place among the others.
     pub place: RollOrder,
-    /// When the controller moved it to the content that it has, as far as this is known.
-    pub moved: Option<Timestamp>,
 }
 
 /// A workload that has taken the present content into account.
@@ -190,7 +189,7 @@ impl Record {
                 None => &digest.as_bytes()[..],
             };
             let place = RollOrder::of(order, health, was_unhealthy, seed, &path);
-            return Standing::Waits(Waiting { place, moved: self.moved.get(source).copied() });
+            return Standing::Waits(Waiting { place });
         }
         // Admission records this for a workload that reads some keys: both contents may have the same values there.
         let is_recorded = self.pinned.contains_key(source);
@@ -234,13 +233,18 @@ fn hash(seed: &[u8], path: &[&str]) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// A workload that proved a content bad.
+/// What proved a content bad.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proof<K> {
-    /// The workload; `None` if only its namespace is known to be another one of the group.
-    pub workload: Option<K>,
-    /// It was rolled back from the content. Otherwise it failed with the content.
-    pub rolled_back: bool,
+pub enum Proof<K> {
+    /// A workload.
+    Workload {
+        /// The workload; `None` if only its namespace is known to be another one of the group.
+        workload: Option<K>,
+        /// It was rolled back from the content. Otherwise it failed with the content.
+        rolled_back: bool,
+    },
+    /// The verdict on the snapshot: a workload failed with the content, and how. The workload may not exist any more.
+    Verdict(Box<str>),
 }
 
 /// Why a workload may not roll to a content yet.
@@ -289,8 +293,6 @@ pub struct Progress<K> {
     pub begins: bool,
     /// A person let this wave begin, whatever the state of the workloads.
     pub is_promoted: bool,
-    /// When the controller last moved a workload that waits, to the content that it has.
-    pub last_other: Option<Timestamp>,
     /// The last place that may move now.
     last: Option<RollOrder>,
     /// The wave that ended last, until a workload moves in the next one.
@@ -318,7 +320,7 @@ impl<K: Clone> Spread<K> {
     /// turn does not count as rolling.
     pub fn of<'m>(
         policy: &SpreadPolicy,
-        verdict: Verdict,
+        verdict: ChangeVerdict,
         now: Timestamp,
         members: impl IntoIterator<Item = Member<'m, K>>,
     ) -> Self
@@ -338,7 +340,8 @@ impl<K: Clone> Spread<K> {
         for Member { workload, standing, is_rolling } in members {
             let moved = if let Standing::Moved(moved) = standing { Some(moved) } else { None };
             if let Some(bad) = moved.filter(|moved| spread.bad.is_none() && moved.is_bad(now)) {
-                spread.bad = Some(Proof { workload: Some(workload.clone()), rolled_back: bad.rolled_back });
+                let (workload, rolled_back) = (Some(workload.clone()), bad.rolled_back);
+                spread.bad = Some(Proof::Workload { workload, rolled_back });
             }
             if moved.is_some_and(Moved::is_under_way) || is_rolling {
                 let may_last = !is_rolling && moved.is_some_and(Moved::may_last);
@@ -348,15 +351,11 @@ impl<K: Clone> Spread<K> {
                 count.add(workload, standing, is_rolling);
             }
         }
-        // The failed workload went back there, so nothing else shows its failure.
-        if verdict.refused_elsewhere && spread.bad.is_none() {
-            spread.bad = Some(Proof { workload: None, rolled_back: false });
-        }
-        // If a workload was moved to other content since, this content was replaced and is back: the promotion was about the change
-        // before. The managedFields of the source show the same, but an object may have none.
-        let is_over = verdict.promoted_at.is_some_and(|at| count.last_other.is_some_and(|other| other > at));
-        let promoted = if is_over { 0 } else { verdict.promoted };
-        let progress = |waves| count.progress(waves, policy.bake, promoted, now);
+        // The failed workload may have gone back, may be repaired or deleted: nothing else shows its failure then.
+        let elsewhere =
+            || verdict.failed_elsewhere.then_some(Proof::Workload { workload: None, rolled_back: false });
+        spread.bad = spread.bad.or(verdict.failed.map(Proof::Verdict)).or_else(elsewhere);
+        let progress = |waves| count.progress(waves, policy.bake, verdict.promoted, now);
         spread.progress = policy.waves.as_ref().map(progress);
         if let Some(progress) = &mut spread.progress {
             progress.ended = progress.ended.filter(|_| policy.analysis.is_some());
@@ -466,8 +465,6 @@ struct Count<'m, K> {
     last_turn: Option<Timestamp>,
     unhealthy: Vec<&'m K>,
     waiting: Vec<(RollOrder, &'m K)>,
-    /// The last move of a waiting workload to the content that it has.
-    last_other: Option<Timestamp>,
 }
 
 impl<K> Default for Count<'_, K> {
@@ -479,7 +476,6 @@ impl<K> Default for Count<'_, K> {
             last_turn: None,
             unhealthy: Vec::new(),
             waiting: Vec::new(),
-            last_other: None,
         }
     }
 }
@@ -501,10 +497,7 @@ impl<'m, K: Clone> Count<'m, K> {
                 self.coming += 1;
                 self.unhealthy.push(workload);
             }
-            Standing::Waits(Waiting { place, moved }) => {
-                self.waiting.push((place, workload));
-                self.last_other = self.last_other.max(moved);
-            }
+            Standing::Waits(Waiting { place }) => self.waiting.push((place, workload)),
             Standing::Unaffected | Standing::Apart => {}
         }
     }
@@ -558,7 +551,6 @@ impl<'m, K: Clone> Count<'m, K> {
             bakes_until,
             begins,
             is_promoted: wave < promoted,
-            last_other: self.last_other,
             ended: ended
                 .map(|wave| EndedWave { wave, moved: self.last_turn.or(last_move).filter(|_| wave > 0) }),
             analysis: None,
@@ -571,11 +563,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        annotations,
-        resolve::{ALL_WAVES, Analysis, promotion},
-        snapshot::{Digest, snapshot_name},
-    };
+    use crate::{annotations, resolve::Analysis, snapshot::Digest};
 
     const HEALTHS: [Health; 5] =
         [Health::Settled, Health::Unavailable, Health::Progressing, Health::Unobserved, Health::Failed];
@@ -593,7 +581,7 @@ mod tests {
     }
 
     fn waits(number: usize) -> Standing {
-        Standing::Waits(Waiting { place: place(number), moved: None })
+        Standing::Waits(Waiting { place: place(number) })
     }
 
     /// Moved by the controller at that second.
@@ -608,7 +596,7 @@ mod tests {
     /// Why the next workload waits beside a single other workload, with the limit 1.
     fn beside(standing: Standing, is_rolling: bool, has_failed: bool) -> Option<Wait<&'static str>> {
         let spread =
-            Spread::of(&limited(1), Verdict::default(), at(0), [member(&"web", standing, is_rolling)]);
+            Spread::of(&limited(1), ChangeVerdict::default(), at(0), [member(&"web", standing, is_rolling)]);
         spread.wait(has_failed, place(9))
     }
 
@@ -622,7 +610,7 @@ mod tests {
             let in_turn = Moved { since: Some(turn), in_turn: true, ..Moved::default() };
             let states = [Standing::Moved(in_turn), Standing::Moved(by_user), waits(2), waits(3)];
             let members = keys.iter().zip(states).map(|(key, standing)| member(key, standing, false));
-            let spread = Spread::of(&in_waves("1, 50%", 30), Verdict::default(), at(102), members);
+            let spread = Spread::of(&in_waves("1, 50%", 30), ChangeVerdict::default(), at(102), members);
             assert_eq!(spread.progress().unwrap().limit, limit, "a write in second {second}");
         }
     }
@@ -633,12 +621,12 @@ mod tests {
         let reason = |first: Standing| {
             let members = [first, waits(1), waits(2)];
             let members = ["a", "b", "c"].iter().zip(members).map(|(key, of)| member(key, of, false));
-            Spread::of(&limited(1), Verdict::default(), at(9), members).reason()
+            Spread::of(&limited(1), ChangeVerdict::default(), at(9), members).reason()
         };
         assert_eq!(reason(waits(0)), None);
         assert_eq!(reason(moved(Health::Settled, 1)), None);
         assert_eq!(reason(moved(Health::Progressing, 1)), Some(Wait::Full));
-        let proof = Proof { workload: Some("a"), rolled_back: false };
+        let proof = Proof::Workload { workload: Some("a"), rolled_back: false };
         assert_eq!(reason(moved(Health::Failed, 1)), Some(Wait::Bad(proof)));
     }
 
@@ -646,8 +634,8 @@ mod tests {
     fn waits_for_workloads_with_open_outcome() {
         let (full, failed, back) = (
             Some(Wait::Full),
-            Some(Wait::Bad(Proof { workload: Some("web"), rolled_back: false })),
-            Some(Wait::Bad(Proof { workload: Some("web"), rolled_back: true })),
+            Some(Wait::Bad(Proof::Workload { workload: Some("web"), rolled_back: false })),
+            Some(Wait::Bad(Proof::Workload { workload: Some("web"), rolled_back: true })),
         );
         let moved = |health| Moved { health, ..Moved::default() };
         let unwell = |health| Moved { was_unhealthy: true, ..moved(health) };
@@ -695,10 +683,10 @@ mod tests {
             let members = names.iter().zip(states).map(|(name, standing)| member(name, *standing, false));
             Spread::of(&policy, verdict, at(second), members)
         };
-        let none = Verdict::default();
+        let none = ChangeVerdict::default;
         let first = [moved(Health::Settled, 0), waits(1), waits(2), waits(3)];
         let ended = Some(EndedWave { wave: 1, moved: Some(at(0)) });
-        let spread = of(&first, none, 100);
+        let spread = of(&first, none(), 100);
         assert_eq!(spread.ended(), ended);
         // A caller that knows no run moves nothing.
         assert_eq!(spread.wait(false, place(1)), Some(Wait::Analysis(AnalysisRun::default())));
@@ -722,32 +710,32 @@ mod tests {
         // Before the controller moves the first workload, the wave must be possible to analyse.
         let start = Some(EndedWave { wave: 0, moved: None });
         for (states, verdict, second, expected) in [
-            (&[waits(0), waits(1)][..], none, 100, start),
-            (&[waits(0), waits(1)], Verdict { promoted: 1, ..none }, 100, None),
-            (&[waits(0), waits(1)], Verdict { refused: true, ..none }, 100, None),
-            (&[users(5)], none, 100, None),
-            (&first, none, 50, None),
-            (&[moved(Health::Unavailable, 0), waits(1), waits(2), waits(3)], none, 100, None),
-            (&first, Verdict { promoted: 2, ..none }, 100, None),
-            (&first, Verdict { promoted: 1, ..none }, 100, ended),
-            (&first, Verdict { refused: true, ..none }, 100, None),
-            (&first, Verdict { refused_elsewhere: true, ..none }, 100, None),
+            (&[waits(0), waits(1)][..], none(), 100, start),
+            (&[waits(0), waits(1)], ChangeVerdict { promoted: 1, ..none() }, 100, None),
+            (&[waits(0), waits(1)], ChangeVerdict { refused: true, ..none() }, 100, None),
+            (&[users(5)], none(), 100, None),
+            (&first, none(), 50, None),
+            (&[moved(Health::Unavailable, 0), waits(1), waits(2), waits(3)], none(), 100, None),
+            (&first, ChangeVerdict { promoted: 2, ..none() }, 100, None),
+            (&first, ChangeVerdict { promoted: 1, ..none() }, 100, ended),
+            (&first, ChangeVerdict { refused: true, ..none() }, 100, None),
+            (&first, ChangeVerdict { failed_elsewhere: true, ..none() }, 100, None),
             (
                 &[moved(Health::Settled, 0), moved(Health::Progressing, 90), waits(2), waits(3)],
-                none,
+                none(),
                 100,
                 None,
             ),
             (
                 &[users(5), waits(1), waits(2), waits(3)],
-                none,
+                none(),
                 100,
                 Some(EndedWave { wave: 1, moved: Some(at(5)) }),
             ),
         ] {
-            assert_eq!(of(states, verdict, second).ended(), expected, "{states:?} {verdict:?}");
+            assert_eq!(of(states, verdict.clone(), second).ended(), expected, "{states:?} {verdict:?}");
         }
-        let before = of(&[waits(0), waits(1), waits(2), waits(3)], none, 100);
+        let before = of(&[waits(0), waits(1), waits(2), waits(3)], none(), 100);
         let no = AnalysisRun { name: "start".into(), state: RunState::Unavailable("no".into()) };
         let held = before.clone().analysed(|_| no.clone());
         assert_eq!(held.wait(false, place(0)), Some(Wait::Analysis(no)));
@@ -756,11 +744,11 @@ mod tests {
         assert_eq!([0, 1].map(|number| open.wait(false, place(number))), [None, Some(Wait::Turn)]);
         // The last wave is judged too, unless users made its moves.
         let all = [moved(Health::Settled, 0), moved(Health::Settled, 1), moved(Health::Settled, 2)];
-        assert_eq!(of(&all, none, 100).ended().map(|ended| ended.wave), Some(3));
+        assert_eq!(of(&all, none(), 100).ended().map(|ended| ended.wave), Some(3));
         let all = [moved(Health::Settled, 0), users(1), users(2)];
-        assert_eq!(of(&all, none, 100).ended().map(|ended| ended.wave), Some(2));
-        assert_eq!(of(&all[1..], none, 100).ended(), None);
-        let unlimited = Spread::of(&in_waves("1", 0), none, at(100), [member(&0, first[0], false)]);
+        assert_eq!(of(&all, none(), 100).ended().map(|ended| ended.wave), Some(2));
+        assert_eq!(of(&all[1..], none(), 100).ended(), None);
+        let unlimited = Spread::of(&in_waves("1", 0), none(), at(100), [member(&0, first[0], false)]);
         assert_eq!(unlimited.ended(), None);
     }
 
@@ -778,7 +766,7 @@ mod tests {
                 _ => None,
             });
             assert!(policy.is_limited(), "{waves:?} {bake:?}");
-            let wait = Spread::of(&policy, Verdict::default(), at(0), [member(&0, waits(1), false)])
+            let wait = Spread::of(&policy, ChangeVerdict::default(), at(0), [member(&0, waits(1), false)])
                 .wait(true, place(1));
             assert!(matches!(&wait, Some(Wait::Invalid(why)) if why.contains(says)), "{wait:?}");
         }
@@ -837,7 +825,7 @@ mod tests {
             states.extend((states.len()..10).map(waits));
             let keys: Vec<_> = (0..10_usize).collect();
             let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
-            let spread = Spread::of(&in_waves("1, 30%", 10), Verdict::default(), at(now), members);
+            let spread = Spread::of(&in_waves("1, 30%", 10), ChangeVerdict::default(), at(now), members);
             let progress = spread.progress().unwrap();
             let mut found = progress.next.clone();
             found.sort_unstable();
@@ -869,7 +857,7 @@ mod tests {
             let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
             let spread = Spread::of(
                 &in_waves("1, 30%", 10),
-                Verdict { promoted, aborted, ..Verdict::default() },
+                ChangeVerdict { promoted, aborted, ..ChangeVerdict::default() },
                 at(1),
                 members,
             );
@@ -894,35 +882,27 @@ mod tests {
         }
     }
 
-    /// A verdict ends with the next change.
+    /// The failed workload was scaled to 0, opted out or deleted.
     #[test]
-    fn verdict_is_about_one_content() {
-        let source = ObjectName::new(crate::snapshot::SourceKind::ConfigMap, "demo");
-        let [a, b] = ["a", "b"].map(|text| Digests::from(Digest::of_bytes(text)));
-        let name = snapshot_name("demo", &a.current(), 10);
-        let timed = promotion(&name, "2", at(7));
-        for (value, wave, at) in [
-            (format!("{name} 2"), 2, None),
-            (format!("{name} all"), usize::MAX, None),
-            (timed, 2, Some(at(7))),
-            (promotion(&name, ALL_WAVES, at(8)), usize::MAX, Some(at(8))),
-            (format!("{name} 2 soon"), 2, None),
-            (format!("{name} x"), 0, None),
-            (format!("{name} -1"), 0, None),
-            (format!("{name} "), 0, None),
-            (name.clone(), 0, None),
-        ] {
-            let policy = SpreadPolicy::read(|key| match key {
-                annotations::PROMOTED => Some(value.as_str()),
-                annotations::ABORTED => Some(name.as_str()),
-                _ => None,
-            });
-            assert_eq!(
-                policy.verdict(&source, &a),
-                Verdict { promoted: wave, promoted_at: at, aborted: true, ..Verdict::default() },
-                "{value}"
-            );
-            assert_eq!(policy.verdict(&source, &b), Verdict::default(), "{value}");
+    fn recorded_failure_holds_the_rest() {
+        let verdict = |promoted| ChangeVerdict {
+            failed: Some("a failed".into()),
+            promoted,
+            ..ChangeVerdict::default()
+        };
+        let members = || [0, 1].map(|number| (number, waits(number)));
+        for policy in [limited(1), in_waves("1", 0)] {
+            for (promoted, expected) in [(0, true), (1, policy.waves.is_none())] {
+                let keys = members();
+                let members = keys.iter().map(|(key, standing)| member(key, *standing, false));
+                let spread = Spread::of(&policy, verdict(promoted), at(9), members);
+                let wait = spread.wait(false, place(0));
+                assert_eq!(
+                    wait == Some(Wait::Bad(Proof::Verdict("a failed".into()))),
+                    expected,
+                    "{policy:?}"
+                );
+            }
         }
     }
 
@@ -959,22 +939,6 @@ mod tests {
         assert_eq!(found, [0x745a_d30f_f086_a2ea, 0xf134_c95c_0639_d4ea, 0x0366_9c00_9227_a502]);
     }
 
-    /// A content that was replaced and is back goes through all waves, whatever was promoted before.
-    #[test]
-    fn promotion_ends_with_next_change() {
-        for (moved_to_other, promoted_at, limit) in
-            [(None, 5, 10), (Some(4), 5, 10), (Some(5), 5, 10), (Some(6), 5, 1)]
-        {
-            let waiting = |number| Waiting { place: place(number), moved: moved_to_other.map(at) };
-            let keys: Vec<_> = (0..10).collect();
-            let members = keys.iter().map(|key| member(key, Standing::Waits(waiting(*key)), false));
-            let verdict =
-                Verdict { promoted: usize::MAX, promoted_at: Some(at(promoted_at)), ..Verdict::default() };
-            let spread = Spread::of(&in_waves("1, 30%", 10), verdict, at(9), members);
-            assert_eq!(spread.progress().unwrap().limit, limit, "moved at {moved_to_other:?}");
-        }
-    }
-
     /// A workload that a user moves ends no wave that is not analysed.
     #[test]
     fn wave_is_analysed_whatever_users_move() {
@@ -997,7 +961,7 @@ mod tests {
             all.extend((all.len()..10).map(waits));
             let keys: Vec<_> = (0..10).collect();
             let members = keys.iter().zip(&all).map(|(key, standing)| member(key, *standing, false));
-            let spread = Spread::of(&policy, Verdict::default(), at(99), members);
+            let spread = Spread::of(&policy, ChangeVerdict::default(), at(99), members);
             assert_eq!(spread.ended().map(|ended| ended.wave), expected, "{states:?}");
             let may = (0..10).any(|number| spread.wait(false, place(number)).is_none());
             assert_eq!(may, expected.is_none(), "{states:?}");
@@ -1010,7 +974,7 @@ mod tests {
         let policy = SpreadPolicy { analysis: Analysis::parse("sound"), ..in_waves("3, 100%", 0) };
         let keys = [0, 1, 2];
         let members = keys.iter().map(|key| member(key, moved(Health::Settled, 5), false));
-        let spread = Spread::of(&policy, Verdict::default(), at(9), members);
+        let spread = Spread::of(&policy, ChangeVerdict::default(), at(9), members);
         assert_eq!(spread.ended().map(|ended| ended.wave), Some(1));
     }
 
@@ -1030,7 +994,7 @@ mod tests {
                 .collect();
             let keys: Vec<_> = (0..10).collect();
             let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
-            let spread = Spread::of(&in_waves(waves, 0), Verdict::default(), at(1), members);
+            let spread = Spread::of(&in_waves(waves, 0), ChangeVerdict::default(), at(1), members);
             let progress = spread.progress().unwrap();
             assert_eq!((progress.wave, progress.begins), (wave, begins), "{moved_before} of {waves}");
         }
@@ -1041,7 +1005,7 @@ mod tests {
         let states = [Standing::Unaffected, Standing::Unaffected, Standing::Apart, waits(1), waits(2)];
         let members =
             || states.iter().zip(&[0, 1, 2, 3, 4]).map(|(standing, key)| member(key, *standing, false));
-        let spread = Spread::of(&in_waves("1", 0), Verdict::default(), at(0), members());
+        let spread = Spread::of(&in_waves("1", 0), ChangeVerdict::default(), at(0), members());
         let progress = spread.progress().unwrap();
         assert_eq!((progress.wave, progress.total, progress.moved, &progress.next[..]), (1, 4, 0, &[3][..]));
     }
@@ -1089,9 +1053,9 @@ mod tests {
             let keys: Vec<_> = (0..states.len()).collect();
             let members = || keys.iter().zip(&states)
                 .map(|(key, (standing, is_rolling))| member(key, *standing, *is_rolling));
-            let spread = Spread::of(&policy, Verdict::default(), at(now), members());
+            let spread = Spread::of(&policy, ChangeVerdict::default(), at(now), members());
             let reversed: Vec<_> = members().collect();
-            let reversed = Spread::of(&policy, Verdict::default(), at(now), reversed.into_iter().rev());
+            let reversed = Spread::of(&policy, ChangeVerdict::default(), at(now), reversed.into_iter().rev());
             let rolling = states.iter().filter(|(_, is_rolling)| *is_rolling).count();
             let waiting = members().filter_map(|member| match member.standing {
                 Standing::Waits(Waiting { place, .. }) if !member.is_rolling => Some(place),
@@ -1134,7 +1098,7 @@ mod tests {
             let (mut now, mut wave) = (1000, 0);
             for (step, number, seconds) in steps {
                 let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
-                let spread = Spread::of(&policy, Verdict::default(), at(now), members);
+                let spread = Spread::of(&policy, ChangeVerdict::default(), at(now), members);
                 let all: Vec<_> = states.iter().filter_map(|state| match state {
                     Standing::Moved(moved) => Some(*moved),
                     _ => None,

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::{
-    Analysis, Refusal, Waves, analysis,
+    Analysis, ChangeVerdict, UserDecision, Verdict, Waves, analysis,
     policy::{parse_duration, parse_max_in_flight},
     waves,
 };
@@ -31,61 +29,8 @@ pub struct SpreadPolicy {
     pub invalid: Option<Box<str>>,
     /// The annotation `set`: the sources of a set have one order.
     pub set: Option<Box<str>>,
-    /// The annotation `promoted`.
-    pub promoted: Option<Box<str>>,
-    /// The annotation `aborted`.
-    pub aborted: Option<Box<str>>,
-    /// The annotation `retried`.
-    pub retried: Option<Box<str>>,
-}
-
-/// What was decided about the change to a content.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    /// The wave that may begin whatever the state of the workloads, counted from 1; 0 if there is none.
-    pub promoted: usize,
-    /// When a person decided that, if the annotation says so.
-    pub promoted_at: Option<Timestamp>,
-    /// No further workload may move.
-    pub aborted: bool,
-    /// The content is refused, since a workload failed with it.
-    pub refused: bool,
-    /// The content is refused in another namespace of the group. It holds this one, and takes nothing back here.
-    pub refused_elsewhere: bool,
-}
-
-impl Verdict {
-    /// The same decision, as the other namespaces of the group heed it: a refusal there is only a hold here.
-    #[must_use]
-    pub fn from_elsewhere(self) -> Self {
-        Self { refused: false, refused_elsewhere: self.refused || self.refused_elsewhere, ..self }
-    }
-
-    /// What was decided about a change that is in several sources: a wave is promoted if all of them say so, and any of them
-    /// stops the change.
-    #[must_use]
-    pub fn strictest(self, other: Self) -> Self {
-        Self {
-            promoted: self.promoted.min(other.promoted),
-            promoted_at: self.promoted_at.into_iter().chain(other.promoted_at).min(),
-            aborted: self.aborted || other.aborted,
-            refused: self.refused || other.refused,
-            refused_elsewhere: self.refused_elsewhere || other.refused_elsewhere,
-        }
-    }
-}
-
-/// The word for all waves in the annotation `promoted`.
-pub const ALL_WAVES: &str = "all";
-
-/// When a person promoted a wave, according to the annotation `promoted`; `None` if it does not say so.
-pub(super) fn promotion_time(text: &str) -> Option<Timestamp> {
-    text.split(' ').nth(2)?.parse().ok()
-}
-
-/// The value of the annotation `promoted`. `wave`: the number of a wave, or [`ALL_WAVES`].
-pub fn promotion(snapshot: &str, wave: &str, now: Timestamp) -> String {
-    format!("{snapshot} {wave} {now:.3}")
+    /// What a person decided about a content, whether its snapshot has it already or not.
+    pub decision: Option<Box<UserDecision>>,
 }
 
 impl SpreadPolicy {
@@ -95,9 +40,7 @@ impl SpreadPolicy {
         let mut policy = Self {
             max_in_flight: annotation(annotations::MAX_IN_FLIGHT).and_then(parse_max_in_flight),
             set: annotation(annotations::SET).map(Into::into),
-            promoted: annotation(annotations::PROMOTED).map(Into::into),
-            aborted: annotation(annotations::ABORTED).map(Into::into),
-            retried: annotation(annotations::RETRIED).map(Into::into),
+            decision: annotation(annotations::DECISION).and_then(UserDecision::parse).map(Box::new),
             ..Self::default()
         };
         let (waves, bake) = (annotation(annotations::WAVES), annotation(annotations::BAKE));
@@ -126,7 +69,7 @@ impl SpreadPolicy {
     }
 
     /// The strictest of this and another policy, for sources that are one change. So no source lets workloads of another one
-    /// move. Decisions of persons are in the verdict, and each source has its own set.
+    /// move. Each source has its own set, and decisions are in the verdict.
     #[must_use]
     pub fn strictest(&self, other: &Self) -> Self {
         let waves = match (&self.waves, &other.waves) {
@@ -145,13 +88,11 @@ impl SpreadPolicy {
             reverts: self.reverts || other.reverts,
             invalid: self.invalid.clone().or_else(|| other.invalid.clone()),
             set: None,
-            promoted: None,
-            aborted: None,
-            retried: None,
+            decision: None,
         }
     }
 
-    /// Whether both have the same settings. Decisions of persons are no settings.
+    /// Whether both have the same settings. Each source has its own set.
     pub fn has_settings_of(&self, other: &Self) -> bool {
         let settings = |of: &'_ Self| (of.max_in_flight, of.bake, of.reverts);
         settings(self) == settings(other)
@@ -163,37 +104,24 @@ impl SpreadPolicy {
         self.max_in_flight.is_some() || self.reverts || self.has_waves()
     }
 
-    /// Whether the time at which the controller moves a workload is recorded.
-    pub(super) fn records_moves(&self) -> bool {
-        self.reverts || self.has_waves()
-    }
-
-    /// Whether a refusal of this snapshot is in force: the source still reverts, and no person has asked to try again.
-    pub fn heeds(&self, snapshot: &str, refusal: &Refusal) -> bool {
-        self.reverts && self.retried.as_deref() != Some(&*refusal.retry_text(snapshot))
-    }
-
-    /// What a person decided about the change to this content. The annotations name the snapshot of the content that they are
-    /// about, so they end with the next change.
-    pub fn verdict(&self, source: &ObjectName, content: &Digests) -> Verdict {
-        let is_present = |name: &str| {
-            let mut digests = content.iter();
-            digests.any(|digest| is_named_after(name, &source.name, digest))
+    /// The decision of a person, if it is about this content of the source.
+    pub fn decision_about(&self, source: &ObjectName, content: &Digests) -> Option<&UserDecision> {
+        let is_it = |of: &UserDecision| {
+            content.iter().any(|digest| is_named_after(&of.snapshot, &source.name, digest))
         };
-        let promoted = self.promoted.as_deref().unwrap_or_default();
-        let mut words = promoted.split(' ');
-        let is_about_it = words.next().is_some_and(is_present);
-        let wave = words.next().filter(|_| is_about_it).map(|wave| match wave {
-            ALL_WAVES => usize::MAX,
-            wave => wave.parse().unwrap_or_default(),
-        });
-        Verdict {
-            promoted: wave.unwrap_or_default(),
-            promoted_at: promotion_time(promoted).filter(|_| is_about_it),
-            aborted: self.aborted.as_deref().is_some_and(is_present),
-            refused: false,
-            refused_elsewhere: false,
-        }
+        self.decision.as_deref().filter(|decision| is_it(decision))
+    }
+
+    /// The verdict about the change to a content. `stored`: that of the snapshot of the content, if this exists. A source in mode `live`
+    /// has no snapshots: there, the decision itself counts.
+    pub fn verdict(
+        &self,
+        source: &ObjectName,
+        content: &Digests,
+        stored: Option<Option<Verdict>>,
+    ) -> ChangeVerdict {
+        let decided = || Verdict::default().after(self.decision_about(source, content)?, None);
+        stored.unwrap_or_else(decided).unwrap_or_default().of_change(self.reverts)
     }
 
     /// Whether the change moves workloads one after the other, so that their order matters.
@@ -274,26 +202,6 @@ mod tests {
             let invalid = read(waves, analysis);
             assert!(invalid.has_waves(), "{invalid:?}");
             assert!(invalid.invalid.is_some_and(|why| why.contains(part)), "{waves:?} {analysis}");
-        }
-    }
-
-    /// In a group, a wave is promoted only as far as in all sources, and as long as in all of them.
-    #[test]
-    fn strictest_verdict_has_each_limit_of_both() {
-        let at = |second| Timestamp::from_second(second).ok();
-        let verdict = |promoted, promoted_at, aborted, refused| Verdict {
-            promoted,
-            promoted_at,
-            aborted,
-            refused,
-            refused_elsewhere: refused,
-        };
-        for (one, other, expected) in [
-            (verdict(1, at(5), false, false), verdict(2, at(4), true, false), verdict(1, at(4), true, false)),
-            (verdict(3, None, false, true), verdict(0, at(4), false, false), verdict(0, at(4), false, true)),
-            (Verdict::default(), Verdict::default(), Verdict::default()),
-        ] {
-            assert_eq!((one.strictest(other), other.strictest(one)), (expected, expected));
         }
     }
 

@@ -118,7 +118,7 @@ impl Resolver<'_> {
         is_automatic: bool,
     ) -> Result<bool, Stop> {
         let is_limited = if is_automatic {
-            present.is_limited() && (!self.has_turn(present) || is_aborted(source, present))
+            present.is_limited() && (!self.has_turn(present) || self.is_aborted(source, present)?)
         } else {
             present.is_limited() || self.changes_window()
         };
@@ -156,7 +156,7 @@ impl Resolver<'_> {
         self.now.retain(|source, now| {
             let is_recorded = || {
                 let present = facts.object(source).flatten();
-                present.is_some_and(|present| present.spread_policy().records_moves())
+                present.is_some_and(Observed::is_limited)
             };
             let before = before.get(source);
             if now.seen.is_some() && !returned.contains(source) {
@@ -206,6 +206,14 @@ impl Resolver<'_> {
         Ok(())
     }
 
+    /// Whether a person stopped the change to the present content of a source.
+    fn is_aborted(&mut self, source: &ObjectName, present: &Observed) -> Result<bool, Stop> {
+        if !present.spread_policy().has_waves() {
+            return Ok(false);
+        }
+        Ok(self.verdict(source)?.is_some_and(|(_, verdict)| verdict.aborted))
+    }
+
     /// Whether the requested and the stored template differ at most in the names by which they refer to the same sources.
     fn is_same_template(&mut self) -> bool {
         if let Some(known) = self.same_template {
@@ -227,10 +235,4 @@ impl Resolver<'_> {
         self.same_template = Some(same);
         same
     }
-}
-
-/// Whether a person stopped the change to the present content of a source.
-fn is_aborted(source: &ObjectName, present: &Observed) -> bool {
-    let policy = present.spread_policy();
-    policy.has_waves() && policy.verdict(source, present.digests()).aborted
 }

@@ -2,7 +2,7 @@
 
 use confrev::{
     annotations,
-    resolve::{Refusal, SpreadPolicy, hold_text},
+    resolve::{RecordedFailure, SpreadPolicy, Verdict, hold_text},
 };
 use serde_json::{Value, json};
 
@@ -35,11 +35,12 @@ fn moved() -> (World, Value, Value) {
 
 fn refuse(world: &mut World, snapshot: &str, previous: Option<&str>) {
     let annotations = &mut world.objects.get_mut(&configmap(snapshot)).unwrap()["metadata"]["annotations"];
-    annotations[annotations::REFUSED] = json!(REASON);
-    annotations[annotations::REFUSED_AT] = json!(AT);
-    if let Some(previous) = previous {
-        annotations[annotations::PREVIOUS] = json!(previous);
-    }
+    annotations[annotations::VERDICT] = json!(failed(previous));
+}
+
+fn failed(previous: Option<&str>) -> Option<String> {
+    let failed = RecordedFailure { reason: REASON.into(), at: AT.into(), previous: previous.map(Into::into) };
+    Verdict { failed: Some(failed), ..Verdict::default() }.text()
 }
 
 fn previous(object: &Value) -> Value {
@@ -203,18 +204,20 @@ fn hold_comes_before_refusal() {
     assert_eq!(volume(&world.update(&applied(&held), &held), 0), GREEN);
 }
 
-/// A retry names the refusal, so it does not apply to a later one.
+/// A retry ends the failure in the verdict.
 #[test]
 fn retried_content_is_not_refused() {
     let (mut world, first, second) = moved();
     refuse(&mut world, GREEN, None);
     let back = poke(&mut world, &second, 9);
-    set(&mut world, "green", &json!({annotations::RETRIED: format!("{GREEN} {AT}")}));
+    let retried = Verdict { retried: Some(AT.into()), ..Verdict::default() }.text();
+    world.objects.get_mut(&configmap(GREEN)).unwrap()["metadata"]["annotations"][annotations::VERDICT] =
+        json!(retried);
     let again = poke(&mut world, &back, 12);
     assert_eq!((volume(&again, 0), previous(&again)), (GREEN, json!({"configmaps": {"demo": BLUE}})));
-    set(&mut world, "green", &json!({annotations::RETRIED: format!("{GREEN} 2025-01-01T00:00:00Z")}));
+    refuse(&mut world, GREEN, None);
     assert_eq!(poke(&mut world, &again, 15)["spec"], first["spec"]);
-    // Without the setting, the mark has no effect.
+    // Without the setting, nothing is refused.
     world.objects.get_mut(&configmap("demo")).unwrap()["metadata"]["annotations"] = json!({});
     assert_eq!(volume(&poke(&mut world, &back, 20), 0), GREEN);
 }
@@ -239,7 +242,6 @@ fn reads_on_failure() {
         assert!(!policy.reverts && policy.is_limited(), "{value}");
         assert!(policy.invalid.is_some_and(|why| why.contains("\"hold\" or \"revert\"")), "{value}");
     }
-    assert_eq!(Refusal::read(|_| None), None);
 }
 
 /// The workload keeps its snapshot, and a warning says so once the change is pending.
@@ -371,8 +373,7 @@ fn refusal_of_secret_outlives_its_key() {
     let second = poke(&mut world, &first, 5);
     assert_ne!(name(&second), name(&first));
     let mark = &mut world.objects.get_mut(&secret(&name(&second))).unwrap()["metadata"]["annotations"];
-    mark[annotations::REFUSED] = json!(REASON);
-    mark[annotations::REFUSED_AT] = json!(AT);
+    mark[annotations::VERDICT] = json!(failed(None));
     world.keying = Keying::new("ns", [key(2), key(1)].into());
     assert_eq!(name(&poke(&mut world, &second, 9)), name(&first));
 }

@@ -74,39 +74,14 @@ fn roll_by_controller_records_its_time() {
     assert_eq!(moved(&world.update(&asked, &second)), Value::Null, "a user moves it");
 }
 
-/// A content that comes back is another change. Who writes no content ends no promotion.
-#[test]
-fn promotion_ends_when_content_is_written() {
-    for (promoted_at, fields, is_in_force) in [
-        ("2026-01-01T00:00:09.500Z", json!({"f:data": {"f:color": {}}}), true),
-        ("2026-01-01T00:00:10.500Z", json!({"f:data": {"f:color": {}}}), true),
-        ("2026-01-01T00:00:09Z", json!({"f:data": {"f:color": {}}}), true),
-        ("2026-01-01T00:00:09.500Z", json!({"f:data": {"f:color": {}}, "f:metadata": {}}), true),
-        ("2026-01-01T00:00:08.500Z", json!({"f:data": {"f:color": {}}}), false),
-        ("2026-01-01T00:00:08.500Z", json!({"f:metadata": {}}), true),
-        ("", json!({"f:data": {"f:color": {}}}), true),
-    ] {
-        let mut world = World::default();
-        set(&mut world, "green", "1");
-        let source = world.objects.get_mut(&configmap("demo")).unwrap();
-        source["metadata"]["annotations"][annotations::PROMOTED] =
-            json!(format!("{GREEN} 2 {promoted_at}").trim());
-        source["metadata"]["managedFields"] = json!([
-            {"manager": "git", "operation": "Update", "time": "2026-01-01T00:00:09Z", "fieldsType": "FieldsV1",
-             "fieldsV1": fields},
-        ]);
-        let policy = world.observe(&configmap("demo")).unwrap().spread_policy();
-        assert_eq!(policy.promoted.is_some(), is_in_force, "{promoted_at} {fields}");
-    }
-}
-
 /// The controller may not know yet that a person has stopped the change.
 #[test]
 fn roll_to_aborted_content_keeps_snapshot() {
     for (aborted, expected) in [(GREEN, BLUE), (BLUE, GREEN)] {
         let (mut world, first) = pending("1");
-        let source = world.objects.get_mut(&configmap("demo")).unwrap();
-        source["metadata"]["annotations"][annotations::ABORTED] = json!(aborted);
+        poke(&mut world, &first, 4);
+        let snapshot = world.objects.get_mut(&configmap(aborted)).unwrap();
+        snapshot["metadata"]["annotations"][annotations::VERDICT] = json!(r#"{"aborted":true}"#);
         let second = poke(&mut world, &first, 5);
         assert_eq!(volume(&second, 0), expected, "{aborted} is aborted");
         let seen = |object: &Value| remembered(object, "seen");

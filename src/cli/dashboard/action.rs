@@ -310,8 +310,8 @@ pub(super) fn of_source(
         (Right::Granted, Err(why)) => Right::Denied(why.to_owned()),
         _ => right.clone(),
     };
-    let is_refused = lines.iter().any(|line| line.present && line.refused.is_some());
-    let retry = if is_refused { right } else { &of_waves };
+    let has_failed = lines.iter().any(|line| line.present && line.failed.is_some());
+    let retry = if has_failed { right } else { &of_waves };
     html! {
         section.actions aria-labelledby="actions" {
             h2 #actions { "Actions" }
@@ -327,7 +327,7 @@ pub(super) fn of_source(
                     label.check { input type="checkbox" name="all" value="yes"; "all further waves" }
                 }))
                 (form(settings, &pairs, ("abort", "Abort"), &of_waves, &html! { span { "Stop the change" } }))
-                (form(settings, &pairs, ("retry", "Retry"), retry, &html! { span { "End an abort, or try refused content again" } }))
+                (form(settings, &pairs, ("retry", "Retry"), retry, &html! { span { "End an abort or a failure: try the content again" } }))
             }
         }
     }

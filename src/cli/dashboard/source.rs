@@ -78,13 +78,13 @@ fn timeline(lines: &[Line], inventory: &Inventory, namespace: &str, links: Links
         @if lines.is_empty() { p { "No snapshot exists: no opted-in workload has used the source." } }
         ol.timeline {
             @for line in lines {
-                li data-present=(line.present) data-refused=(line.refused.is_some()) {
+                li data-present=(line.present) data-refused=(line.refused) {
                     p {
                         code { (line.snapshot) }
                         @if line.present { " " strong.tag { "present" } }
-                        @if line.refused.is_some() { " " strong.tag.bad { "refused" } }
+                        @if line.failed.is_some() { " " strong.tag.bad { (if line.refused { "refused" } else { "failed" }) } }
                     }
-                    @if let Some(why) = &line.refused { p { "Refused: " (why) } }
+                    @if let Some(why) = &line.failed { p { (if line.refused { "Refused: " } else { "Failed: " }) (why) } }
                     p.quiet {
                         @let at = line.changed_at.clone().unwrap_or_else(|| line.created.to_string());
                         time datetime=(at) { (at) }

@@ -12,7 +12,7 @@ use crate::{
         owners_of_others,
     },
     controller::{
-        action::{Action, Outcome, RefusedSet},
+        action::{Action, Outcome, VerdictSet},
         index::live_findings::Verified,
         name::Name,
         reconcile::owners::MAX_OWNERS,
@@ -59,14 +59,14 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             set_owners(api, &snapshot, &version, &owners, hazard).await
         }
-        Action::SetRefused { snapshot, version: before, digest, refusal } => {
+        Action::SetVerdict { snapshot, version: before, digest, verdict, had_failed } => {
             if !is_sound(api, &snapshot, &digest).await? {
                 tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
                 return Ok(Outcome::Done);
             }
             let (namespace, name) = (&snapshot.namespace, &snapshot.object);
-            let after = api.set_refused(namespace, name, &before, refusal.as_deref()).await?;
-            Ok(Outcome::RefusedSet(RefusedSet { snapshot, before, after, refusal }))
+            let after = api.set_verdict(namespace, name, &before, &verdict).await?;
+            Ok(Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed }))
         }
         Action::Verify { snapshot, owners } => verify(api, &snapshot, owners).await,
         Action::Ensure { source, content } => {

@@ -60,8 +60,8 @@ impl State {
             Task::Roll(key) => self.roll_finished(key, rolling, outcome, now),
             Task::Object(name, ObjectStep::Restore) => self.restore_finished(name, &outcome, now),
             Task::Ensure(name) => {
-                if let Outcome::RefusedSet(set) = outcome {
-                    self.refusal_was_set(set, now);
+                if let Outcome::VerdictSet(set) = outcome {
+                    self.verdict_was_set(set, now);
                 }
                 self.queue.done(task);
                 return self.enqueue_users(name, now);
@@ -113,7 +113,7 @@ impl State {
             (Task::Object(name, ObjectStep::Bind | ObjectStep::Unbind), Outcome::OwnersSet(observed)) => {
                 self.memory.remember_endangered(name.clone(), Arc::new(*observed), now);
             }
-            (Task::Judge(_) | Task::Analyse(_), Outcome::RefusedSet(set)) => self.refusal_was_set(set, now),
+            (Task::Judge(_) | Task::Analyse(_), Outcome::VerdictSet(set)) => self.verdict_was_set(set, now),
             (Task::Analyse(name), Outcome::Analysed(found)) => self.analysed(name, found, now),
             (Task::Analyse(name), Outcome::AnalysisEnded(run)) => self.analysis_ended(name, run, now),
             (Task::Object(name, ObjectStep::Sweep), Outcome::Released(observed)) => {

@@ -49,9 +49,14 @@ impl Analyses {
     }
 }
 
-/// The name of the AnalysisRun that judges a wave of a change of this source.
-pub(crate) fn run_name(source: &Name, known: &SourceRecord, ended: EndedWave) -> String {
-    ended.run_name(source.object.kind, &snapshot_of(source, known), known.spread.retried.as_deref())
+/// The name of the AnalysisRun that judges a wave of a change of this source. `retried`: from the verdict on the content.
+pub(crate) fn run_name(
+    source: &Name,
+    known: &SourceRecord,
+    ended: EndedWave,
+    retried: Option<&str>,
+) -> String {
+    ended.run_name(source.object.kind, &snapshot_of(source, known), retried)
 }
 
 /// Whether an AnalysisRun of this name judges the present content of the source.

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     controller::name::Name,
-    resolve::{AnalysisRun, EndedWave, Refusal, RunState, SpreadPolicy, Verdict},
+    resolve::{AnalysisRun, ChangeVerdict, EndedWave, RecordedFailure, RunState, SpreadPolicy},
     snapshot::SourceKind,
 };
 
@@ -37,36 +37,21 @@ impl ChangedSources<'_> {
         policy
     }
 
-    /// What was decided about the change, for the namespace of the source that was asked about.
-    pub(crate) fn verdict(&self, index: &Index) -> Verdict {
-        let of = |(name, known): &(Name, &SourceRecord)| {
-            let verdict = known.spread.verdict(&name.object, &known.present.digests);
-            Verdict { refused: index.refused_of(name, known).is_some(), ..verdict }
-        };
-        let Some((own, others)) = self.sources.split_first() else { return Verdict::default() };
+    /// The verdict about the change, for the namespace of the source that was asked about.
+    pub(crate) fn verdict(&self, index: &Index) -> ChangeVerdict {
+        let of = |(name, known): &(Name, &SourceRecord)| index.own_verdict(name, known);
+        let Some((own, others)) = self.sources.split_first() else { return ChangeVerdict::default() };
         let others = others.iter().map(|other| of(other).from_elsewhere());
-        others.fold(of(own), Verdict::strictest)
+        others.fold(of(own), ChangeVerdict::strictest)
     }
 
-    /// The source whose content a failure refuses; `None` if nothing is to be refused. A failure refuses content in its own namespace.
-    /// Only if the source there does not revert, it begins in a namespace that reverts with its group.
-    pub(crate) fn to_refuse(&self, index: &Index) -> Option<(&Name, &SourceRecord)> {
-        let ((own, known), others) = self.sources.split_first()?;
-        let is_refused = |name: &Name, known: &SourceRecord| index.refused_of(name, known).is_some();
-        if known.spread.reverts {
-            return (!is_refused(own, known)).then_some((own, *known));
-        }
-        let joined = || {
-            let joins = |(name, known): &&(Name, &SourceRecord)| {
-                known.spread.reverts && index.groups.reverts_with_group(&name.namespace)
-            };
-            others.iter().filter(joins)
+    /// Whether a failure in the namespace of the source that was asked about takes workloads back there, or in a namespace that reverts
+    /// with its group.
+    pub(crate) fn reverts(&self, index: &Index) -> bool {
+        let reverts = |(at, (name, known)): (usize, &(Name, &SourceRecord))| {
+            known.spread.reverts && (at == 0 || index.groups.reverts_with_group(&name.namespace))
         };
-        // The refusal of one of them reaches the others.
-        if joined().any(|(name, known)| is_refused(name, known)) {
-            return None;
-        }
-        joined().next().map(|(name, known)| (name, *known))
+        self.sources.iter().enumerate().any(reverts)
     }
 
     /// The source in whose namespace the waves of the change are analysed: the first one, by namespace, with the annotation.
@@ -169,19 +154,21 @@ impl Index {
         ChangedSources { sources: std::iter::once((source.clone(), content)).chain(others).collect() }
     }
 
-    /// The refusal of the present content of a source in another namespace of its group, if that reaches this namespace. `None` if the
-    /// source does not revert, or a person asked to try the content again, which `snapshot` of this namespace holds.
-    pub(crate) fn refused_elsewhere(&self, source: &Name, snapshot: &str) -> Option<&Refusal> {
+    /// The failure with the present content of a source in another namespace of its group, if that refuses the content in this one.
+    /// `None` if the source does not revert, or a person ended that failure.
+    pub(crate) fn refused_elsewhere(&self, source: &Name) -> Option<&RecordedFailure> {
         let known = self.existing_source(source).filter(|known| known.spread.reverts)?;
         if !self.groups.reverts_with_group(&source.namespace) {
             return None;
         }
-        self.siblings(source)
-            .filter(|(_, other)| other.present.digests.same_content(&known.present.digests))
-            .find_map(|(name, _)| {
-                let (_, refusal) = self.refused(&name)?;
-                known.spread.heeds(snapshot, refusal).then_some(refusal)
-            })
+        let retried = self.retried(source, known);
+        let mut others = self
+            .siblings(source)
+            .filter(|(_, other)| other.present.digests.same_content(&known.present.digests));
+        others.find_map(|(name, other)| {
+            let (_, failed) = self.failed_of(&name, other)?;
+            (retried != Some(&*failed.at)).then_some(failed)
+        })
     }
 }
 
@@ -199,7 +186,7 @@ impl Index {
     /// The AnalysisRun that judges a wave of a change, as far as it is known.
     pub(crate) fn analysis_run(&self, change: &ChangedSources<'_>, ended: EndedWave) -> AnalysisRun {
         let Some((source, known)) = change.analysed() else { return AnalysisRun::default() };
-        let name = run_name(source, known, ended);
+        let name = run_name(source, known, ended, self.retried(source, known));
         let found = self.analyses.get(source).filter(|found| *found.run.name == *name);
         found.map_or_else(
             || AnalysisRun { name: name.into(), state: RunState::Unknown },
@@ -214,7 +201,7 @@ mod tests {
     use crate::{
         cluster::WorkloadKey,
         controller::index::fixture::{
-            index, key, record, refusal, reverting, snapshot, snapshot_record, source, source_record, used,
+            failed, index, key, record, reverting, snapshot, snapshot_record, source, source_record, used,
         },
         controller::index::records::SnapshotRecord,
         resolve::{Present, Use},
@@ -319,58 +306,46 @@ mod tests {
             let source = source("a");
             let known = index.existing_source(&source).unwrap();
             let change = index.change(&source, known);
-            let Verdict { refused, refused_elsewhere, .. } = change.verdict(index);
-            (change.sources.len(), refused, refused_elsewhere)
+            let ChangeVerdict { refused, failed_elsewhere, .. } = change.verdict(index);
+            (change.sources.len(), refused, failed_elsewhere)
         };
         assert_eq!(verdict(&index), (2, false, false));
-        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
         index.apply_snapshot(&other("a").sibling(snapshot("a", 2)), Some(refused), changes);
         assert_eq!(verdict(&index), (2, false, true));
         let theirs = other("a");
         let change = index.change(&theirs, index.existing_source(&theirs).unwrap());
         let of_other = change.verdict(&index);
-        assert_eq!((of_other.refused, of_other.refused_elsewhere), (true, false));
+        assert_eq!((of_other.refused, of_other.failed_elsewhere), (true, false));
         for (consents, expected) in [(false, false), (true, true)] {
             let settings = NamespaceSettings { group_revert: consents, ..group("x") };
             index.apply_namespace_settings(&"ns".into(), settings, &mut Vec::new());
-            let reaches = index.refused_elsewhere(&source("a"), "a-2000000000").is_some();
+            let reaches = index.refused_elsewhere(&source("a")).is_some();
             assert_eq!(reaches, expected, "the namespace reverts with its group: {consents}");
         }
     }
 
-    /// Which namespace a failure in `ns` refuses.
+    /// A failure in `ns` refuses the content there, and in a namespace that reverts with its group.
     #[test]
-    fn failure_refuses_in_its_own_namespace_first() {
+    fn failure_reverts_where_a_source_says_so() {
         let lasting = || SourceRecord { spread: SpreadPolicy::default().into(), ..reverting("a", 2) };
-        let mark = |index: &mut Index, of: Name| {
-            let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
-            index.apply_snapshot(&of.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
-        };
-        for (what, own_reverts, other_joins, marked, expected) in [
-            ("its source reverts", true, true, None, Some("ns")),
-            ("its source reverts, and no other namespace joins", true, false, None, Some("ns")),
-            ("it is refused there", true, true, Some(source("a")), None),
-            ("it is refused in the other namespace", true, true, Some(other("a")), Some("ns")),
-            ("its source does not revert", false, false, None, None),
-            ("its source does not revert, and another namespace joins", false, true, None, Some("other")),
-            ("it is refused in the namespace that joins", false, true, Some(other("a")), None),
-        ] {
+        for (own_reverts, other_joins, expected) in
+            [(true, true, true), (true, false, true), (false, false, false), (false, true, true)]
+        {
             let mut index = two_namespaces();
-            index.set_read(
-                &source("a"),
-                Some(if own_reverts { reverting("a", 2) } else { lasting() }),
-                &mut Vec::new(),
-            );
+            let own = if own_reverts { reverting("a", 2) } else { lasting() };
+            index.set_read(&source("a"), Some(own), &mut Vec::new());
             index.apply_namespace_settings(&"ns".into(), group("x"), &mut Vec::new());
             let settings = NamespaceSettings { group_revert: other_joins, ..group("x") };
             index.apply_namespace_settings(&"other".into(), settings, &mut Vec::new());
-            if let Some(of) = marked {
-                mark(&mut index, of);
-            }
             let name = source("a");
             let change = index.change(&name, index.existing_source(&name).unwrap());
-            let found = change.to_refuse(&index).map(|(name, _)| &*name.namespace);
-            assert_eq!(found, expected, "{what}");
+            assert_eq!(change.reverts(&index), expected, "{own_reverts} {other_joins}");
+            let failed = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
+            index.apply_snapshot(&name.sibling(snapshot("a", 2)), Some(failed), &mut Vec::new());
+            let theirs = other("a").sibling(snapshot("a", 2));
+            index.apply_snapshot(&theirs, Some(snapshot_record("a", 2)), &mut Vec::new());
+            assert_eq!(index.refused_elsewhere(&other("a")).is_some(), other_joins, "{own_reverts}");
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     compact::CompactSet,
     controller::name::Name,
     kinds::Kinds,
-    resolve::{Health, Present, Record, Refusal, SpreadPolicy, Use},
+    resolve::{Health, Present, Record, RecordedFailure, SpreadPolicy, Use, Verdict},
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
 };
 
@@ -79,7 +79,7 @@ pub(in crate::controller) fn snapshot_record(source: &str, content: u8) -> Snaps
         digest: digest(content),
         created: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(i64::from(content)),
         owners: CompactSet::default(),
-        refused: None,
+        verdict: None,
         bytes: 1024,
     }
 }
@@ -110,9 +110,11 @@ pub(in crate::controller) fn reverting(source: &str, content: u8) -> SourceRecor
     SourceRecord { spread: spread.into(), ..source_record(source, content) }
 }
 
-/// A mark of a refused content.
-pub(in crate::controller) fn refusal(previous: Option<&str>) -> Refusal {
-    Refusal { reason: "it fails".into(), at: "now".into(), previous: previous.map(Box::from) }
+/// The verdict on a content with which a workload failed.
+pub(in crate::controller) fn failed(previous: Option<&str>) -> Verdict {
+    let failed =
+        RecordedFailure { reason: "it fails".into(), at: "now".into(), previous: previous.map(Box::from) };
+    Verdict { failed: Some(failed), ..Verdict::default() }
 }
 
 /// The sources a and b, whose present content is 2, with the snapshots of the contents 1 to 3, and these workloads.

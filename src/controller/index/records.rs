@@ -8,7 +8,7 @@ use crate::{
     annotations,
     cluster::{Owner, Version, WorkloadKey},
     compact::CompactSet,
-    resolve::{Observed, Present, Refusal, SpreadPolicy, Use, parse_keep},
+    resolve::{Observed, Present, RecordedFailure, SpreadPolicy, Use, Verdict, parse_keep},
     snapshot::Digest,
     uid::Uid,
 };
@@ -132,8 +132,8 @@ impl SourceRecord {
                 .filter(|names| names.len() <= annotations::MAX_REVOKED)
                 .map(Box::from),
             gates: Gates::of(observed),
-            // A refused content needs its snapshot, which has the mark.
-            keep: keep.max(usize::from(spread.reverts)),
+            // The verdict on a content is on its snapshot.
+            keep: keep.max(usize::from(spread.is_limited())),
             spread: shared(spread),
         }
     }
@@ -195,8 +195,8 @@ pub struct SnapshotRecord {
     pub created: Timestamp,
     /// Its ownerReferences.
     pub owners: CompactSet<Owner>,
-    /// Why no workload resolves to it.
-    pub refused: Option<Box<Refusal>>,
+    /// What is known about its content.
+    pub verdict: Option<Box<Verdict>>,
     /// Its size, as it records it.
     pub bytes: u32,
 }
@@ -209,6 +209,11 @@ impl SnapshotRecord {
     /// claim any.
     pub(crate) fn read_bytes(annotation: Option<&str>) -> u32 {
         annotation.and_then(|text| text.parse().ok()).unwrap_or(LARGEST_SNAPSHOT).clamp(1, LARGEST_SNAPSHOT)
+    }
+
+    /// The failure with its content.
+    pub(crate) fn failed(&self) -> Option<&RecordedFailure> {
+        self.verdict.as_ref()?.failed.as_ref()
     }
 
     /// The uid and resourceVersion that writes require.
@@ -246,9 +251,7 @@ mod tests {
             annotations::BAKE,
             annotations::ANALYSIS,
             annotations::ON_FAILURE,
-            annotations::PROMOTED,
-            annotations::ABORTED,
-            annotations::RETRIED,
+            annotations::DECISION,
             annotations::REVOKED,
         ];
         for key in keys {

@@ -1,4 +1,4 @@
-//! Refused contents, and the workloads that go back from them.
+//! Contents with which a workload failed, and the workloads that go back from them.
 
 use std::sync::Arc;
 
@@ -9,32 +9,78 @@ use super::{
 use crate::{
     cluster::WorkloadKey,
     controller::name::Name,
-    resolve::{Record, Refusal, Use},
+    resolve::{ChangeVerdict, Record, RecordedFailure, Use},
     snapshot::Digests,
 };
 
+/// How many snapshots a source keeps because a workload failed with their contents.
+const KEPT_FAILURES: usize = 10;
+
 impl Index {
     /// The refusal of the present content of a source, with the refused snapshot; `None` if workloads may roll to the content.
-    pub(crate) fn refused(&self, source: &Name) -> Option<(Name, &Refusal)> {
+    pub(crate) fn refused(&self, source: &Name) -> Option<(Name, &RecordedFailure)> {
         self.refused_of(source, self.existing_source(source)?)
     }
 
     /// The refusal of a content of a source, with the refused snapshot.
-    pub(crate) fn refused_of(&self, source: &Name, content: &SourceRecord) -> Option<(Name, &Refusal)> {
-        if !content.spread.reverts {
-            return None;
-        }
-        let (snapshot, record) = self.marked_with(source, &content.present.digests)?;
-        let refusal = record.refused.as_deref()?;
-        content.spread.heeds(&snapshot.object.name, refusal).then_some((snapshot, refusal))
+    pub(crate) fn refused_of(
+        &self,
+        source: &Name,
+        content: &SourceRecord,
+    ) -> Option<(Name, &RecordedFailure)> {
+        self.failed_of(source, content).filter(|_| content.spread.reverts)
     }
 
-    /// The snapshot of a content that has a mark, in force or not.
-    pub(crate) fn marked_with(&self, source: &Name, content: &Digests) -> Option<(Name, &SnapshotRecord)> {
-        let marked = |(_, record): &(Name, &SnapshotRecord)| record.refused.is_some();
-        let (name, _) = self.snapshots.with(source, content).find(marked)?;
-        let record = self.snapshot(&name)?;
-        Some((name, record))
+    /// The failure with a content of a source, with the snapshot of the content.
+    pub(crate) fn failed_of(
+        &self,
+        source: &Name,
+        content: &SourceRecord,
+    ) -> Option<(Name, &RecordedFailure)> {
+        let (snapshot, record) = self.judged(source, &content.present.digests)?;
+        Some((snapshot, record.failed()?))
+    }
+
+    /// The snapshot of a content that has the verdict, or gets it.
+    pub(crate) fn judged(&self, source: &Name, content: &Digests) -> Option<(Name, &SnapshotRecord)> {
+        let with_content = || self.snapshots.with(source, content);
+        let has_verdict = |(_, record): &(Name, &SnapshotRecord)| record.verdict.is_some();
+        with_content().find(has_verdict).or_else(|| with_content().next()).and_then(|(name, _)| {
+            let record = self.snapshot(&name)?;
+            Some((name, record))
+        })
+    }
+
+    /// The failure with a content that a person ended, or when a person asked for another analysis.
+    pub(crate) fn retried(&self, source: &Name, content: &SourceRecord) -> Option<&str> {
+        let (_, record) = self.judged(source, &content.present.digests)?;
+        record.verdict.as_ref()?.retried.as_deref()
+    }
+
+    /// The verdict about a content in the namespace of its source.
+    pub(crate) fn own_verdict(&self, source: &Name, content: &SourceRecord) -> ChangeVerdict {
+        let digests = &content.present.digests;
+        let stored = self.judged(source, digests).map(|(_, record)| record.verdict.as_deref().cloned());
+        content.spread.verdict(&source.object, digests, stored)
+    }
+
+    /// Whether the source keeps this snapshot because a workload failed with its content, which may come back.
+    pub(crate) fn keeps_failed(&self, source: &Name, name: &Name, known: &SourceRecord) -> bool {
+        let has_failed = |name: &Name| self.snapshot(name).is_some_and(|record| record.failed().is_some());
+        known.spread.is_limited()
+            && has_failed(name)
+            && !self.exceeds_bytes(source, name)
+            && self.failures(source, known).take(KEPT_FAILURES).any(|kept| kept == *name)
+    }
+
+    /// The snapshots of a source with whose contents a workload failed: that of the present content first, then the newest.
+    pub(crate) fn failures<'i>(
+        &'i self,
+        source: &'i Name,
+        known: &SourceRecord,
+    ) -> impl Iterator<Item = Name> + use<'i> {
+        let ranked = self.snapshots.by_rank(source, Some(known));
+        ranked.filter(|name| self.snapshot(name).is_some_and(|record| record.failed().is_some()))
     }
 
     /// Whether a workload uses refused content, and has a snapshot to go back to.
@@ -58,7 +104,7 @@ impl Index {
             let found = self.snapshot(&snapshot).zip(self.existing_source(&source));
             **name == **held
                 || found.is_some_and(|(found, known)| {
-                    found.refused.is_none()
+                    found.failed().is_none()
                         && found.source == source.object.name
                         && !known.revokes(&snapshot.object.name, found)
                 })
@@ -69,7 +115,7 @@ impl Index {
 
     /// The newest snapshot of a source that is not refused, beside the one with this content.
     pub(crate) fn newest_beside(&self, source: &Name, content: &Digests) -> Option<Arc<str>> {
-        let fits = |record: &SnapshotRecord| record.refused.is_none() && !content.contains(&record.digest);
+        let fits = |record: &SnapshotRecord| record.failed().is_none() && !content.contains(&record.digest);
         let found = self.snapshots.of(source).filter_map(|name| {
             let record = self.snapshot(&name).filter(|record| fits(record))?;
             Some((record.created, name.object.name))
@@ -90,14 +136,14 @@ impl Index {
 mod tests {
     use super::*;
     use crate::controller::index::fixture::{
-        digest, held, index, key, object, record, refusal, reverting, snapshot, snapshot_record, source, used,
+        digest, failed, held, index, key, object, record, reverting, snapshot, snapshot_record, source, used,
     };
 
     /// A source a whose content 2 is refused, and a workload.
     fn refused_index(workload: &Record, previous: Option<&str>, source_a: SourceRecord) -> Index {
         let mut index = index(&[("web", workload)]);
         let changes = &mut Vec::new();
-        let refused = SnapshotRecord { refused: Some(refusal(previous).into()), ..snapshot_record("a", 2) };
+        let refused = SnapshotRecord { verdict: Some(failed(previous).into()), ..snapshot_record("a", 2) };
         index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
         index.set_read(&source("a"), Some(source_a), changes);
         index
@@ -150,12 +196,31 @@ mod tests {
     fn refused_snapshots_are_no_previous_ones() {
         let record = moved(Some(2), Some(1));
         let mut index = refused_index(&record, Some("a-3000000000"), reverting("a", 2));
-        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 1) };
+        let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 1) };
         index.apply_snapshot(&source("a").sibling(snapshot("a", 1)), Some(refused), &mut Vec::new());
         assert!(index.is_returning(&key("web"), &record), "the mark names another one");
         let newest = |content: u8| index.newest_beside(&source("a"), &digest(content).into());
         assert_eq!(newest(2).as_deref(), Some("a-3000000000"));
         assert_eq!(newest(3), None);
+    }
+
+    /// The content may come back. Only the newest of them are kept.
+    #[test]
+    fn limited_source_keeps_newest_failed_snapshots() {
+        let mut index = index(&[]);
+        let last = u8::try_from(KEPT_FAILURES).unwrap() + 3;
+        for content in 3..=last {
+            let failed =
+                SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", content) };
+            index.apply_snapshot(&source("a").sibling(snapshot("a", content)), Some(failed), &mut Vec::new());
+        }
+        let keeps = |content: u8, known: &SourceRecord| {
+            index.keeps_failed(&source("a"), &source("a").sibling(snapshot("a", content)), known)
+        };
+        for (content, is_kept) in [(2, false), (3, false), (4, true), (last, true)] {
+            assert_eq!(keeps(content, &reverting("a", 2)), is_kept, "content {content}");
+        }
+        assert!(!keeps(last, &crate::controller::index::fixture::source_record("a", 2)), "it has no limit");
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Both {
                     digest: digest(stated % CONTENTS),
                     created: at(chance % 4),
                     owners: some_owners(&of.object.name, bits),
-                    refused: None,
+                    verdict: None,
                     bytes: 1024,
                 };
                 let key = of.sibling(snapshot_of(&of.object.name, content, chance & 16 != 0));

@@ -94,7 +94,9 @@ impl State {
         let Some(spread) = spread(&self.index, source, known, is_rolling, now) else {
             return Reconciled::Done;
         };
-        let wanted = spread.ended().map(|ended| (ended, run_name(source, known, ended)));
+        let wanted = spread
+            .ended()
+            .map(|ended| (ended, run_name(source, known, ended, self.index.retried(source, known))));
         let last = self.index.analyses().get(source);
         let end = |run: &str| {
             let (source, uid) = (source.clone(), known.uid.to_string());
@@ -141,7 +143,7 @@ impl State {
             Some((RunState::Undecided(_), at)) => read(REREAD, at),
             Some((RunState::Failed(why), at)) => {
                 let reason = format!("AnalysisRun {name} of wave {}: {why}", ended.wave);
-                let refuse = self.refuse_change(&self.index.change(source, known), None, &reason, now);
+                let refuse = self.refuse_change(&self.index.change(source, known), &reason, now);
                 refuse.map_or_else(|| read(REREAD, at), Reconciled::Act)
             }
         }
@@ -189,15 +191,15 @@ mod tests {
     use crate::{
         controller::{
             index::{
-                fixture::{key, object, snapshot, source, used},
-                records::SourceRecord,
+                fixture::{key, object, snapshot, snapshot_record, source, used},
+                records::{SnapshotRecord, SourceRecord},
             },
             reconcile::{
                 fixture::{at, limited, moved_one, on, set_group, set_source},
                 rolls::Rolling,
             },
         },
-        resolve::{Health, Record},
+        resolve::{Health, Record, Verdict},
     };
 
     const ANALYSED: [(&str, &str); 3] = [("waves", "1"), ("analysis", "sound"), ("on-failure", "revert")];
@@ -209,7 +211,7 @@ mod tests {
             Reconciled::Later(at) => format!("later {}", at.as_second()),
             Reconciled::Act(Action::Analyse { wave, .. }) => format!("read wave {wave}"),
             Reconciled::Act(Action::EndAnalysis { .. }) => "end".to_owned(),
-            Reconciled::Act(Action::SetRefused { .. }) => "refuse".to_owned(),
+            Reconciled::Act(Action::SetVerdict { .. }) => "refuse".to_owned(),
             Reconciled::Act(other) => format!("{other:?}"),
         }
     }
@@ -298,14 +300,16 @@ mod tests {
         assert_eq!(step(&mut state, 12), "end");
         apply(&mut state, Health::Progressing);
         assert_eq!(step(&mut state, 12), "end");
-        let aborted = [("aborted", "a-2000000000"), ("waves", "1"), ("analysis", "sound")];
+        let verdict = Some(Verdict { aborted: true, ..Verdict::default() }.into());
+        let aborted = SnapshotRecord { verdict, ..snapshot_record("a", 2) };
         for (run, expected) in [
             (RunState::Unknown, "end"),
             (RunState::Running, "end"),
             (RunState::Undecided("x".into()), "done"),
         ] {
             let mut state = read(run, &ANALYSED);
-            set_source(&mut state, "a", limited("a", 2, &aborted));
+            let snapshot = source("a").sibling(snapshot("a", 2));
+            state.index.apply_snapshot(&snapshot, Some(aborted.clone()), &mut Vec::new());
             assert_eq!(step(&mut state, 12), expected);
         }
     }

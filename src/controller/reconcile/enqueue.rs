@@ -87,7 +87,7 @@ impl State {
             IndexChange::ContentReplaced(name) => self.queue.cancel(&Task::Object(name, ObjectStep::Unbind)),
             IndexChange::Snapshot(name) => {
                 self.missing.changed(&name);
-                self.enqueue_refused(&name, now);
+                self.enqueue_judged(&name, now);
             }
             IndexChange::SnapshotAdded(name) => {
                 self.enqueue_judgements(&name, now);

@@ -11,7 +11,7 @@ use crate::{
         index::{Index, records::User, shares::NAMESPACE, skipped::Skipped},
         name::Name,
     },
-    resolve::{AnalysisRun, Progress, Proof, Record, Refusal, RunState, Use},
+    resolve::{AnalysisRun, Progress, Proof, Record, RecordedFailure, RunState, Use},
     snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
     telemetry::metrics::Reason,
 };
@@ -95,15 +95,23 @@ pub(super) fn wave_begins(
 /// A proof, as an Event in the namespace of a source reports it. It names no workload of another namespace of the group: a reader
 /// of Events here may have no rights there.
 pub(super) fn as_seen_from(source: &Name, proof: &Proof<WorkloadKey>) -> Proof<WorkloadKey> {
-    let workload = proof.workload.clone().filter(|workload| workload.namespace == source.namespace);
-    Proof { workload, rolled_back: proof.rolled_back }
+    match proof.clone() {
+        Proof::Workload { workload, rolled_back } => {
+            let workload = workload.filter(|workload| workload.namespace == source.namespace);
+            Proof::Workload { workload, rolled_back }
+        }
+        Proof::Verdict(reason) => Proof::Verdict(reason),
+    }
 }
 
 /// How a workload proved a content of a source bad.
 pub(super) fn proof(index: &Index, source: &Name, digest: &Digest, proof: &Proof<WorkloadKey>) -> String {
-    let how = if proof.rolled_back { "was rolled back from" } else { "failed with" };
-    let by = display_in(index, source, proof.workload.as_ref());
-    format!("{by} {how} {}", named(source, digest))
+    let (by, how) = match proof {
+        Proof::Workload { workload, rolled_back: true } => (workload, "was rolled back from"),
+        Proof::Workload { workload, rolled_back: false } => (workload, "failed with"),
+        Proof::Verdict(reason) => return format!("{}: {reason}", named(source, digest)),
+    };
+    format!("{} {how} {}", display_in(index, source, by.as_ref()), named(source, digest))
 }
 
 /// A failed workload holds the others. `held`: how many.
@@ -123,7 +131,11 @@ pub(super) fn held(
         (false, Some(_)) => "max-in-flight",
         (false, None) => "on-failure",
     };
-    let note = format!("{held} held: {why}. Correct the content, or remove {setting} to continue");
+    let or = match because {
+        Proof::Workload { .. } => format!("remove {setting} to continue"),
+        Proof::Verdict(_) => format!("run `kubectl confrev waves retry {}`", source.object.name),
+    };
+    let note = format!("{held} held: {why}. Correct the content, or {or}");
     event_on_source(index, source, Reason::RollHeld, note, now)
 }
 
@@ -132,12 +144,16 @@ pub(super) fn released(
     index: &Index,
     source: &Name,
     digest: &Digest,
-    by: Option<&WorkloadKey>,
+    proof: &Proof<WorkloadKey>,
     now: Timestamp,
 ) -> Option<Event> {
     let is_present = index.existing_source(source)?.present.digests.contains(digest);
     let then = if is_present { "the next workloads roll" } else { "the source changed" };
-    let (by, of) = (display_in(index, source, by), named(source, digest));
+    let of = named(source, digest);
+    let by = match proof {
+        Proof::Workload { workload, .. } => display_in(index, source, workload.as_ref()),
+        Proof::Verdict(_) => "a failure".to_owned(),
+    };
     let note = format!("{by} no longer holds the roll to {of}: {then}");
     event_on_source(index, source, Reason::RollReleased, note, now)
 }
@@ -241,16 +257,17 @@ pub(crate) fn roll(
     events
 }
 
-/// A content that was refused, or is no longer: on its source.
+/// A content that a source refuses from now on, or no longer: on the source. `failed`: the new verdict.
 pub(crate) fn refused(
     index: &Index,
     snapshot: &Name,
-    refusal: Option<&Refusal>,
+    failed: Option<&RecordedFailure>,
     now: Timestamp,
 ) -> Option<Event> {
     let source = snapshot.sibling(Arc::clone(&index.snapshot(snapshot)?.source));
+    index.existing_source(&source).filter(|known| known.spread.reverts)?;
     let name = &snapshot.object.name;
-    let Some(refusal) = refusal else {
+    let Some(failed) = failed else {
         let note = format!("{name} is no longer refused: workloads roll to it again");
         return event_on_source(index, &source, Reason::RollReleased, note, now);
     };
@@ -261,10 +278,10 @@ pub(crate) fn refused(
     let back = if count == 1 { "1 workload goes".to_owned() } else { format!("{count} workloads go") };
     let note = format!(
         "{name} is refused: {}. {back} back. Correct the content, or run `kubectl confrev waves retry {}`",
-        refusal.reason, source.object.name
+        failed.reason, source.object.name
     );
     let event = event_on_source(index, &source, Reason::ContentRefused, note, now)?;
-    Some(Event { same: format!("{name} {}", refusal.at), ..event })
+    Some(Event { same: format!("{name} {}", failed.at), ..event })
 }
 
 /// The AnalysisRun of a wave that was read: on its source. `before`: the state in which this leader knew the run, if it did.
@@ -584,7 +601,7 @@ mod tests {
     use crate::{
         controller::index::{
             fixture::{
-                digest, held, index, key, object, record, refusal, reverting, snapshot, snapshot_record,
+                digest, failed, held, index, key, object, record, reverting, snapshot, snapshot_record,
                 source, used,
             },
             records::SnapshotRecord,
@@ -627,7 +644,7 @@ mod tests {
         let (bad, previous, newer) = (used("a", Some(2)), used("a", Some(1)), used("a", Some(3)));
         let mut index = index(&[("web", &record("web", std::slice::from_ref(&previous)))]);
         index.set_read(&source("a"), Some(reverting("a", 2)), &mut Vec::new());
-        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
         index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
         let of = |before: &Use, after: &Use| {
             let [before, after] = [before, after].map(|used| record("web", std::slice::from_ref(used)));
@@ -673,7 +690,7 @@ mod tests {
 
     #[test]
     fn refusal_counts_workloads_that_go_back() {
-        let refusal = Refusal { reason: "it fails".into(), at: "now".into(), previous: None };
+        let failed = RecordedFailure { reason: "it fails".into(), at: "now".into(), previous: None };
         let cases: [(&[Option<u8>], &str); 4] = [
             (&[Some(1), None], "0 workloads go"),
             (&[Some(2), Some(1)], "1 workload goes"),
@@ -685,9 +702,10 @@ mod tests {
                 contents.iter().map(|content| record("web", &[used("a", *content)])).collect();
             let names = ["web", "other"];
             let workloads: Vec<_> = names.into_iter().zip(&records).collect();
-            let index = index(&workloads);
+            let mut index = index(&workloads);
+            index.set_read(&source("a"), Some(reverting("a", 2)), &mut Vec::new());
             let name = source("a").sibling(snapshot("a", 2));
-            let event = refused(&index, &name, Some(&refusal), NOW).unwrap();
+            let event = refused(&index, &name, Some(&failed), NOW).unwrap();
             let note = format!(
                 "a-2000000000 is refused: it fails. {expected} back. Correct the content, or run `kubectl confrev waves retry a`"
             );

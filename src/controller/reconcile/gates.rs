@@ -126,7 +126,7 @@ mod tests {
     use crate::{
         controller::index::{
             fixture::{
-                digest, index, key, object, record, refusal, reverting, snapshot, snapshot_record, source,
+                digest, failed, index, key, object, record, reverting, snapshot, snapshot_record, source,
                 source_record, used,
             },
             records::{Gates, NamespaceSettings, SnapshotRecord},
@@ -248,7 +248,7 @@ mod tests {
         index.set_read(&source("a"), Some(a), changes);
         index.set_read(&source("b"), Some(gated("b", None, Some("shop/2"))), changes);
         assert_eq!(wait(&index, &record), Some((600, false, Vec::new())));
-        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
         index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
         assert_eq!(wait(&index, &record), None, "it goes back");
     }

@@ -13,8 +13,8 @@ use crate::{
         name::Name,
     },
     resolve::{
-        Health, Member, Proof, Record, RollOrder, RunState, SetVersion, Spread, Standing, Use, Wait, Waiting,
-        WorkloadView,
+        ChangeVerdict, Health, Member, Proof, Record, RollOrder, RunState, SetVersion, Spread, Standing, Use,
+        Wait, Waiting, WorkloadView,
     },
     snapshot::{Digest, Digests, ObjectName},
 };
@@ -44,8 +44,8 @@ struct Recent {
     spread: Spread<WorkloadKey>,
     /// The content that it applies to. In a group, each namespace may have digests of its own.
     content: Digests,
-    /// Whether the content is refused in the namespace. A refusal in another one of the group is a hold.
-    refused: bool,
+    /// The verdict about it in the namespace. In another one of the group, a failure refuses nothing, and has no reason.
+    verdict: ChangeVerdict,
     at: Timestamp,
 }
 
@@ -118,7 +118,7 @@ impl HeldWorkloads {
                 refused.push(name);
                 continue;
             }
-            let Standing::Waits(Waiting { place, .. }) = standing(index, key, record, &name, known) else {
+            let Standing::Waits(Waiting { place }) = standing(index, key, record, &name, known) else {
                 continue;
             };
             match self.wait(index, &name, known, (key, has_failed, place), &is_rolling, now) {
@@ -189,9 +189,9 @@ impl HeldWorkloads {
         now: Timestamp,
     ) -> Result<Option<Event>, Wait<WorkloadKey>> {
         let scope = index.scope(source);
-        let refused = index.refused(source).is_some();
+        let verdict = index.own_verdict(source, known);
         let is_of_it = |recent: &&Recent| {
-            recent.refused == refused && recent.content.same_content(&known.present.digests)
+            recent.verdict == verdict && recent.content.same_content(&known.present.digests)
         };
         let recent = self.recent.get(&scope).filter(is_of_it);
         if let Some(wait) = recent.and_then(|recent| recent.spread.wait(has_failed, place)) {
@@ -209,7 +209,7 @@ impl HeldWorkloads {
             return Ok(begun.and_then(|progress| event_texts::wave_begins(index, source, progress, now)));
         };
         self.recent
-            .insert(scope, Recent { spread, content: known.present.digests.clone(), refused, at: now });
+            .insert(scope, Recent { spread, content: known.present.digests.clone(), verdict, at: now });
         Err(wait)
     }
 
@@ -235,7 +235,7 @@ impl HeldWorkloads {
     /// Ends the reported hold of a source, if there is one: an Event on the source.
     fn end_report(&mut self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
         let ReportedHold { digest, proof, since } = self.reported.remove(source)?;
-        let event = event_texts::released(index, source, &digest, proof.workload.as_ref(), now)?;
+        let event = event_texts::released(index, source, &digest, &proof, now)?;
         Some(Event { same: since.to_string(), ..event })
     }
 
@@ -394,8 +394,8 @@ pub(crate) fn objection(
             && !record.has_seen(&source.object, &content.present.digests)
     };
     index.workloads_using(source).find(waits)?;
-    if let Some((snapshot, refusal)) = index.refused_of(source, content) {
-        return Some(format!("{} was refused ({})", snapshot.object.name, refusal.reason));
+    if let Some((snapshot, failed)) = index.refused_of(source, content) {
+        return Some(format!("{} was refused ({})", snapshot.object.name, failed.reason));
     }
     let spread = spread(index, source, content, |_, _, _| false, now)?;
     Some(event_texts::proof(index, source, &content.present.digests.current(), spread.bad()?))
@@ -476,13 +476,13 @@ mod tests {
         controller::{
             Action, Config, Outcome, State,
             index::{
-                fixture::{self, digest, key, object, record, refusal, reverting, snapshot, source, used},
+                fixture::{self, digest, failed, key, object, record, reverting, snapshot, source, used},
                 records::SnapshotRecord,
             },
             reconcile::fixture::{at, limited, moved_one, on, set_group, set_source, state},
         },
         kinds::Kinds,
-        resolve::{Observed, Present, SpreadPolicy, Use},
+        resolve::{Observed, Present, SpreadPolicy, Use, Verdict},
         snapshot::SourceKind,
         telemetry::metrics::Reason,
     };
@@ -500,7 +500,7 @@ mod tests {
 
     fn refuse(state: &mut State, name: &str) {
         let refused =
-            SnapshotRecord { refused: Some(refusal(None).into()), ..fixture::snapshot_record(name, 2) };
+            SnapshotRecord { verdict: Some(failed(None).into()), ..fixture::snapshot_record(name, 2) };
         let snapshot = source(name).sibling(snapshot(name, 2));
         state.index.apply_snapshot(&snapshot, Some(refused), &mut Vec::new());
     }
@@ -568,7 +568,7 @@ mod tests {
     #[test]
     fn only_time_and_analyses_end_waits_by_themselves() {
         let analysis = |state| Wait::Analysis(crate::resolve::AnalysisRun { name: "run".into(), state });
-        let proof = Proof { workload: Some(key("web")), rolled_back: false };
+        let proof = Proof::Workload { workload: Some(key("web")), rolled_back: false };
         for (wait, expected) in [
             (Wait::Bake(at(1)), true),
             (Wait::Turn, true),
@@ -876,9 +876,9 @@ mod tests {
         set_group(&mut state, "other");
         let theirs = Name::new("other", object("a"));
         state.index.set_read(&theirs, Some(limited("a", 2, &[])), &mut Vec::new());
-        let failed = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, Health::Failed) };
+        let record = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, Health::Failed) };
         let bad = WorkloadKey { namespace: "other".into(), ..key("bad") };
-        state.index.apply_workload(&bad, Some(failed), &mut Vec::new());
+        state.index.apply_workload(&bad, Some(record), &mut Vec::new());
         let (held, _) = check(&mut state, "waits", at(10));
         assert_eq!(held.map(|(_, new)| new), Some(vec![source("a")]));
         let note =
@@ -887,11 +887,11 @@ mod tests {
         let known = state.index.existing_source(&source("a")).unwrap();
         assert_eq!(objection(&state.index, &source("a"), known, at(10)).as_deref(), Some(ELSEWHERE));
 
-        // It goes back there, so that only the mark shows the failure. The hold stays, and is not reported again.
+        // It goes back there, so that only the verdict shows the failure. The hold stays, and is not reported again.
         state.index.set_read(&theirs, Some(reverting("a", 2)), &mut Vec::new());
         state.index.apply_workload(&bad, Some(on(1, Health::Settled)), &mut Vec::new());
         let refused =
-            SnapshotRecord { refused: Some(refusal(None).into()), ..fixture::snapshot_record("a", 2) };
+            SnapshotRecord { verdict: Some(failed(None).into()), ..fixture::snapshot_record("a", 2) };
         state.index.apply_snapshot(&theirs.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
         assert_eq!(check(&mut state, "waits", at(20)).0, Some((21_000, Vec::new())));
         assert!(note(&state).starts_with(&format!("1 workload is held: {ELSEWHERE}.")), "{}", note(&state));
@@ -906,17 +906,25 @@ mod tests {
     /// A person lets the change continue. That ends the hold by a refusal in another namespace, and no refusal.
     #[test]
     fn refusal_elsewhere_is_not_remembered_as_own() {
-        let promoted = [("waves", "1"), ("on-failure", "revert"), ("promoted", "a-2000000000 all")];
-        let mut state = moved_one(Health::Settled, &promoted);
+        let settings = [("waves", "1"), ("on-failure", "revert")];
+        let mut state = moved_one(Health::Settled, &settings);
+        let promoted = |verdict: Verdict| {
+            let verdict = Some(Verdict { promoted: Some("all".into()), ..verdict }.into());
+            Some(SnapshotRecord { verdict, ..fixture::snapshot_record("a", 2) })
+        };
+        let own = source("a").sibling(snapshot("a", 2));
+        state.index.apply_snapshot(&own, promoted(Verdict::default()), &mut Vec::new());
         set_group(&mut state, "other");
         let theirs = Name::new("other", object("a"));
-        state.index.set_read(&theirs, Some(limited("a", 2, &promoted)), &mut Vec::new());
+        state.index.set_read(&theirs, Some(limited("a", 2, &settings)), &mut Vec::new());
         let web = WorkloadKey { namespace: "other".into(), ..key("web") };
         let unresolved = Record { uses: vec![used("a", None)], ..on(1, Health::Settled) };
         state.index.apply_workload(&web, Some(unresolved), &mut Vec::new());
-        let refused =
-            SnapshotRecord { refused: Some(refusal(None).into()), ..fixture::snapshot_record("a", 2) };
-        state.index.apply_snapshot(&theirs.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        state.index.apply_snapshot(
+            &theirs.sibling(snapshot("a", 2)),
+            promoted(failed(None)),
+            &mut Vec::new(),
+        );
         let of_other = state.held_workloads.check(&state.index, &web, |_, _, _| false, at(10));
         assert!(of_other.held.is_some(), "it is refused there");
         assert!(!is_held(&mut state, "waits", at(10)), "it is promoted here");

@@ -9,6 +9,7 @@ pub(crate) mod event_texts;
 pub(crate) mod events;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub(crate) mod gate_names;
 pub(crate) mod gates;
 pub(crate) mod gauges;
 pub(crate) mod held;
@@ -24,7 +25,6 @@ pub(crate) mod rolls;
 pub(crate) mod snapshot;
 pub(crate) mod source;
 pub(crate) mod state;
-pub(crate) mod verdicts;
 pub(crate) mod workload;
 
 use std::sync::Arc;

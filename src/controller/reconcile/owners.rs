@@ -88,7 +88,9 @@ pub(crate) fn wanted(index: &Index, name: &Name, record: &SnapshotRecord) -> Wan
             // A source in bind mode keeps no snapshots: it is bound itself.
             // A snapshot with more users than owners needs its source as an owner, or it could be deleted while in use.
             let is_revoked = known.revokes(&name.object.name, record);
-            let is_needed = index.keeps(&source, name, known) || index.is_previous(&source, name, known);
+            let is_needed = index.keeps(&source, name, known)
+                || index.is_previous(&source, name, known)
+                || index.keeps_failed(&source, name, known);
             let is_kept = is_capped || (is_needed && !is_revoked);
             if !known.present.bound_itself && is_kept {
                 let kind = name.object.kind.as_str();
@@ -129,6 +131,23 @@ pub(crate) fn beside(wanted: CompactSet<Owner>, present: CompactSet<Owner>) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::index::fixture::{self, failed, reverting, snapshot, snapshot_record, source};
+
+    /// The content with which a workload failed may come back.
+    #[test]
+    fn limited_source_owns_failed_snapshot() {
+        for (verdict, expected) in [(Some(failed(None)), 1), (None, 0)] {
+            let mut index = fixture::index(&[]);
+            index.set_read(&source("a"), Some(reverting("a", 2)), &mut Vec::new());
+            let name = source("a").sibling(snapshot("a", 1));
+            let record = SnapshotRecord { verdict: verdict.map(Box::new), ..snapshot_record("a", 1) };
+            index.apply_snapshot(&name, Some(record.clone()), &mut Vec::new());
+            let WantedOwners::Owners(owners) = wanted(&index, &name, &record) else {
+                panic!("its source is known")
+            };
+            assert_eq!(owners.len(), expected, "{owners:?}");
+        }
+    }
 
     #[test]
     fn existing_owners_stay_above_the_owner_limit() {

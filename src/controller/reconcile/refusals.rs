@@ -1,7 +1,7 @@
-//! When a content is refused, and when the mark is removed: sources with `on-failure: revert`.
+//! The verdicts on contents: which failure is recorded, and which decision of a person is taken over.
 //!
-//! The mark on the snapshot is the only record. Workloads that use the snapshot are then pending, and admission takes them
-//! back. So a restart or another leader continues at any point.
+//! The verdict on the snapshot is the only record. If the source has `on-failure: revert`, workloads that use the snapshot are pending,
+//! and admission takes them back; otherwise it holds the rest. So a restart or another leader continues at any point.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::{event_texts, held::standing, reconciled::Reconciled, state::State};
 use crate::{
     cluster::WorkloadKey,
     controller::{
-        action::{Action, RefusedSet},
+        action::{Action, VerdictSet},
         index::{changed_sources::ChangedSources, records::SnapshotRecord},
         name::Name,
         queue::Task,
     },
-    resolve::{Health, Record, Referrer, Refusal, Standing},
+    resolve::{Health, Record, RecordedFailure, Referrer, Standing, Verdict},
 };
 
 /// The reason of a refusal that comes from another namespace of the group. It names nothing of that namespace.
@@ -31,7 +31,7 @@ impl State {
                 let name = Name::new(Arc::clone(&key.namespace), source.clone());
                 self.index
                     .existing_source(&name)
-                    .is_some_and(|known| self.index.change(&name, known).policy().reverts)
+                    .is_some_and(|known| self.index.change(&name, known).policy().is_limited())
             })
         };
         if self.index.health(key, record) != Health::Settled && is_moved() {
@@ -40,12 +40,12 @@ impl State {
     }
 
     /// Queues that check for the workloads that moved to a new snapshot. A workload may fail before the watch reports the
-    /// snapshot, and only a known snapshot can be marked.
+    /// snapshot, and only a known snapshot can get a verdict.
     pub(super) fn enqueue_judgements(&mut self, snapshot: &Name, now: Timestamp) {
         let Some(record) = self.index.snapshot(snapshot) else { return };
         let source = snapshot.sibling(Arc::clone(&record.source));
-        let reverts = |known| self.index.change(&source, known).policy().reverts;
-        if !self.index.existing_source(&source).is_some_and(reverts) {
+        let is_limited = |known| self.index.change(&source, known).policy().is_limited();
+        if !self.index.existing_source(&source).is_some_and(is_limited) {
             return;
         }
         let users: Vec<_> = self.index.workloads_using(&source).map(|(key, _)| key.clone()).collect();
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// Refuses a content with which the workload failed.
+    /// Records a failure of the workload with a content that the controller moved it to. It outlives the workload.
     pub(super) fn judge(&mut self, key: &WorkloadKey, now: Timestamp) -> Reconciled {
         let Some(record) = self.index.workload(key) else { return Reconciled::Done };
         let mut again: Option<Timestamp> = None;
@@ -81,7 +81,7 @@ impl State {
             let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let Some(known) = self.index.existing_source(&source) else { continue };
             let change = self.index.change(&source, known);
-            if !change.policy().reverts {
+            if !change.policy().is_limited() {
                 continue;
             }
             let Some(snapshot) = used.snapshot.as_ref().map(|name| source.sibling(Arc::clone(name))) else {
@@ -89,14 +89,14 @@ impl State {
             };
             let Some(found) = self.index.snapshot(&snapshot) else { continue };
             let Standing::Moved(moved) = standing(&self.index, key, record, &source, known) else { continue };
-            if !known.present.digests.contains(&found.digest) || change.to_refuse(&self.index).is_none() {
+            if !known.present.digests.contains(&found.digest)
+                || self.index.failed_of(&source, known).is_some()
+            {
                 continue;
             }
             if moved.fails_by_move(now) {
                 let reason = format!("{} failed: {}", self.index.display_short(key), self.cause(key, record));
-                let Some(action) = self.refuse_change(&change, Some(snapshot), &reason, now) else {
-                    continue;
-                };
+                let Some(action) = self.fail(&source, snapshot, &reason, &now.to_string()) else { continue };
                 return Reconciled::Act(action);
             }
             again = moved.deadline.filter(|deadline| *deadline > now).into_iter().chain(again).min();
@@ -104,44 +104,43 @@ impl State {
         again.map_or(Reconciled::Done, Reconciled::Later)
     }
 
-    /// Refuses the content of a change that failed in the namespace of its first source, if [`ChangedSources::to_refuse`] says so.
-    /// `failed`: the snapshot that failed, if it is known. The reason is for that namespace alone.
+    /// Records the failed analysis of a change in the namespace of its first source, if it takes workloads back.
     pub(super) fn refuse_change(
         &self,
         change: &ChangedSources<'_>,
-        failed: Option<Name>,
         reason: &str,
         now: Timestamp,
     ) -> Option<Action> {
-        let (source, known) = change.to_refuse(&self.index)?;
-        let is_own = change.sources.first().is_some_and(|(own, _)| own == source);
-        let newest =
-            || self.index.snapshots().with(source, &known.present.digests).next().map(|(name, _)| name);
-        let snapshot = failed.filter(|_| is_own).or_else(newest)?;
-        self.refuse(source, snapshot, if is_own { reason } else { FAILED_ELSEWHERE }, &now.to_string())
+        let (source, known) = change.sources.first().filter(|_| change.reverts(&self.index))?;
+        if self.index.failed_of(source, known).is_some() {
+            return None;
+        }
+        let (snapshot, _) = self.index.judged(source, &known.present.digests)?;
+        self.fail(source, snapshot, reason, &now.to_string())
     }
 
-    /// Marks a snapshot of a source as refused.
-    fn refuse(&self, source: &Name, snapshot: Name, reason: &str, at: &str) -> Option<Action> {
+    /// Records a failure with the content of a snapshot.
+    fn fail(&self, source: &Name, snapshot: Name, reason: &str, at: &str) -> Option<Action> {
         let known = self.index.existing_source(source)?;
         let found = self.index.snapshot(&snapshot)?;
         let previous = self.index.newest_beside(source, &known.present.digests);
         let previous = previous.map(|name| (&*name).into());
-        let refusal = Some(Box::new(Refusal { reason: reason.into(), at: at.into(), previous }));
-        let (version, digest) = (found.version(), found.digest);
-        Some(Action::SetRefused { snapshot, version, digest, refusal })
+        let failed = Some(RecordedFailure { reason: reason.into(), at: at.into(), previous });
+        let before = found.verdict.as_deref().cloned().unwrap_or_default();
+        Some(set_verdict(snapshot, found, Verdict { failed, ..before }))
     }
 
-    /// Refuses a content that is refused in another namespace of the group, if this namespace reverts with its group. The mark has the
-    /// same time, so that it ends with the same decision. It does not have the same reason, which names a workload there.
+    /// Refuses a content with which a workload failed in another namespace of the group, if this namespace reverts with its group. The
+    /// failure has the same time, so that it ends with the same decision. It does not have the same reason, which names a workload
+    /// there.
     pub(super) fn refuse_with_group(&self, source: &Name) -> Option<Action> {
         let known = self.index.existing_source(source).filter(|known| known.spread.reverts)?;
         if !self.index.is_grouped(source) || self.index.refused(source).is_some() {
             return None;
         }
-        let (snapshot, _) = self.index.snapshots().with(source, &known.present.digests).next()?;
-        let refusal = self.index.refused_elsewhere(source, &snapshot.object.name)?;
-        self.refuse(source, snapshot, FAILED_ELSEWHERE, &refusal.at)
+        let (snapshot, _) = self.index.judged(source, &known.present.digests)?;
+        let failed = self.index.refused_elsewhere(source)?;
+        self.fail(source, snapshot, FAILED_ELSEWHERE, &failed.at)
     }
 
     /// How the workload failed.
@@ -155,46 +154,69 @@ impl State {
         }
     }
 
-    /// Removes the mark of the present content, if a person asked to try the content again.
-    pub(super) fn forgive(&self, source: &Name) -> Option<Action> {
-        let known = self.index.existing_source(source).filter(|known| known.spread.retried.is_some())?;
-        let (snapshot, record) = self.index.marked_with(source, &known.present.digests)?;
-        let is_retried = record.refused.as_deref().is_some_and(|refusal| {
-            known.spread.retried.as_deref() == Some(&*refusal.retry_text(&snapshot.object.name))
+    /// Takes over what a person decided about the present content, and ends what was decided about a content that was replaced.
+    pub(super) fn take_over(&self, source: &Name) -> Option<Action> {
+        let index = &self.index;
+        let known = index.existing_source(source)?;
+        let replaced = index.snapshots().of(source).find_map(|name| {
+            let record = index.snapshot(&name)?;
+            // With another key, the same content has another digest.
+            let is_replaced =
+                !known.present.digests.contains(&record.digest) && !index.config().is_unverifiable(record);
+            let after = record.verdict.as_ref().filter(|_| is_replaced)?.after_replacement()?;
+            Some(set_verdict(name, record, after))
         });
-        let (version, digest) = (record.version(), record.digest);
-        is_retried.then_some(Action::SetRefused { snapshot, version, digest, refusal: None })
+        replaced.or_else(|| {
+            let decision = known.spread.decision_about(&source.object, &known.present.digests)?;
+            let (snapshot, record) = index.judged(source, &known.present.digests)?;
+            let before = record.verdict.as_deref().cloned().unwrap_or_default();
+            Some(set_verdict(snapshot, record, before.after(decision, Some(record.created))?))
+        })
     }
 
-    /// Queues what a mark on a snapshot requires.
-    pub(super) fn enqueue_refused(&mut self, snapshot: &Name, now: Timestamp) {
-        let Some(record) = self.index.snapshot(snapshot).filter(|record| record.refused.is_some()) else {
+    /// Queues what the verdict on a snapshot requires.
+    pub(super) fn enqueue_judged(&mut self, snapshot: &Name, now: Timestamp) {
+        let Some(record) = self.index.snapshot(snapshot).filter(|record| record.verdict.is_some()) else {
             return;
         };
         let source = snapshot.sibling(Arc::clone(&record.source));
-        if self.index.existing_source(&source).is_some() {
-            self.queue.schedule(Task::Ensure(source.clone()), now);
-            let others: Vec<_> = self.index.siblings(&source).map(|(name, _)| name).collect();
-            for other in others {
-                self.queue.schedule(Task::Ensure(other), now);
-            }
-            self.enqueue_users(&source, now);
+        let Some(known) = self.index.existing_source(&source) else { return };
+        // One of them may no longer be among those that are kept.
+        let failures: Vec<_> = self.index.failures(&source, known).collect();
+        for name in failures {
+            self.enqueue_owners(&name, now);
         }
+        self.held_workloads.source_changed(&self.index, &source);
+        self.queue.schedule(Task::Ensure(source.clone()), now);
+        self.enqueue_analysis(&source, now);
+        let others: Vec<_> = self.index.siblings(&source).map(|(name, _)| name).collect();
+        for other in others {
+            self.queue.schedule(Task::Ensure(other), now);
+        }
+        self.enqueue_users(&source, now);
     }
 
-    /// Applies a mark that was written or removed, and reports it. Workloads go back at once, even if no watch reports the
-    /// mark.
-    pub(in crate::controller) fn refusal_was_set(&mut self, set: RefusedSet, now: Timestamp) {
-        let RefusedSet { snapshot, before, after, refusal } = set;
-        let event = event_texts::refused(&self.index, &snapshot, refusal.as_deref(), now);
-        self.report(event, now);
+    /// Applies a verdict that was written, and reports a refusal that begins or ends. Workloads go back at once, even if no watch
+    /// reports the verdict.
+    pub(in crate::controller) fn verdict_was_set(&mut self, set: VerdictSet, now: Timestamp) {
+        let VerdictSet { snapshot, before, after, verdict, had_failed } = set;
+        if verdict.failed.is_some() != had_failed {
+            let event = event_texts::refused(&self.index, &snapshot, verdict.failed.as_ref(), now);
+            self.report(event, now);
+        }
         // What a watch has reported since is newer than the answer: the write required the version before it.
         let known = self.index.snapshot(&snapshot).filter(|known| known.version() == before);
         if let Some(known) = known.cloned() {
-            let marked = SnapshotRecord { resource_version: after, refused: refusal, ..known };
-            self.apply_snapshot(&snapshot, Some(marked), now);
+            let judged = SnapshotRecord { resource_version: after, verdict: Some(verdict), ..known };
+            self.apply_snapshot(&snapshot, Some(judged), now);
         }
     }
+}
+
+/// Writes a verdict on a snapshot.
+fn set_verdict(snapshot: Name, found: &SnapshotRecord, verdict: Verdict) -> Action {
+    let (version, digest, had_failed) = (found.version(), found.digest, found.failed().is_some());
+    Action::SetVerdict { snapshot, version, digest, verdict: Box::new(verdict), had_failed }
 }
 
 #[cfg(test)]
@@ -203,7 +225,7 @@ mod tests {
     use crate::{
         controller::{
             index::fixture::{
-                digest, held, key, object, refusal, reverting, snapshot, snapshot_record, source, used,
+                digest, failed, held, key, object, reverting, snapshot, snapshot_record, source, used,
             },
             reconcile::fixture::{at, brief, limited, moved_one, on, set_group_that, set_source, state},
         },
@@ -222,7 +244,7 @@ mod tests {
     }
 
     fn refuse(state: &mut State) {
-        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
         state.index.apply_snapshot(&bad(), Some(refused), &mut Vec::new());
     }
 
@@ -234,7 +256,8 @@ mod tests {
             ("it failed", moved(Health::Failed), &REVERTS[..], true),
             ("it progresses", moved(Health::Progressing), &REVERTS, true),
             ("it is healthy", moved(Health::Settled), &REVERTS, false),
-            ("its source does not revert", moved(Health::Failed), &[("max-in-flight", "1")], false),
+            ("its source does not revert", moved(Health::Failed), &[("max-in-flight", "1")], true),
+            ("its source has no limit", moved(Health::Failed), &[], false),
             ("it moved by itself", on(2, Health::Failed), &REVERTS, false),
         ] {
             let mut state = moved_one(Health::Settled, annotations);
@@ -242,7 +265,7 @@ mod tests {
             assert_eq!(state.queue.is_queued(&task), is_judged, "{what}");
             state.queue.cancel(&task);
             state.apply_snapshot(&bad(), None, at(6));
-            assert!(!state.queue.is_queued(&task), "{what}, and nothing can be marked");
+            assert!(!state.queue.is_queued(&task), "{what}, and nothing can get a verdict");
             state.apply_snapshot(&bad(), Some(snapshot_record("a", 2)), at(7));
             assert_eq!(state.queue.is_queued(&task), is_judged, "{what}, and its snapshot is reported");
         }
@@ -253,7 +276,7 @@ mod tests {
         let with = |used: Use| Record { uses: vec![used], ..moved(Health::Failed) };
         let written = Pace { written: Some(at(1)), ..Pace::default() };
         for (what, record, expected) in [
-            ("it failed", moved(Health::Failed), "SetRefused"),
+            ("it failed", moved(Health::Failed), "SetVerdict"),
             ("it progresses", moved(Health::Progressing), "done"),
             ("it is on hold", with(held("a", 2)), "done"),
             ("its reference is excluded", with(Use { excluded: true, ..used("a", Some(2)) }), "done"),
@@ -279,7 +302,7 @@ mod tests {
             Record { taken_unhealthy: std::iter::once(object("a")).collect(), ..late.clone() };
         for (what, record, second, expected) in [
             ("it has time", &late, 59, "later 60000"),
-            ("its time is over", &late, 60, "SetRefused"),
+            ("its time is over", &late, 60, "SetVerdict"),
             ("it was unhealthy before", &was_unhealthy, 59, "later 60000"),
             ("it was unhealthy before, and its time is over", &was_unhealthy, 60, "done"),
         ] {
@@ -290,18 +313,19 @@ mod tests {
         }
     }
 
-    /// A later write requires the version after the mark.
+    /// A later write requires the version after the verdict.
     #[test]
-    fn written_mark_counts_unless_a_watch_is_ahead() {
+    fn written_verdict_counts_unless_a_watch_is_ahead() {
         for (before, expected) in [("1", ("2", true)), ("0", ("1", false))] {
             let mut state = state(&[("web", &moved(Health::Failed))]);
             set_source(&mut state, "a", reverting("a", 2));
             let before = crate::cluster::Version { resource_version: before.to_owned(), uid: "1".to_owned() };
-            let refusal = Some(refusal(None).into());
-            let set = RefusedSet { snapshot: bad(), before, after: "2".to_owned(), refusal };
-            state.refusal_was_set(set, at(10));
+            let verdict = failed(None).into();
+            let set =
+                VerdictSet { snapshot: bad(), before, after: "2".to_owned(), verdict, had_failed: false };
+            state.verdict_was_set(set, at(10));
             let known = state.index.snapshot(&bad()).unwrap();
-            assert_eq!((&*known.resource_version, known.refused.is_some()), expected);
+            assert_eq!((&*known.resource_version, known.failed().is_some()), expected);
         }
     }
 
@@ -319,7 +343,7 @@ mod tests {
         set_group_that(&mut state, "other", reverts);
         let other = Name::new("other", object("a"));
         state.index.set_read(&other, Some(reverting("a", 2)), &mut Vec::new());
-        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
         state.index.apply_snapshot(&other.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
         state.index.apply_snapshot(&bad(), None, &mut Vec::new());
         state.queue.cancel(&Task::Ensure(source("a")));
@@ -327,11 +351,84 @@ mod tests {
         state.apply_snapshot(&bad(), Some(snapshot_record("a", 2)), at(1));
         assert_eq!(state.queue.due(&Task::Ensure(source("a"))), Some(at(1)));
         let reconciled = state.reconcile_source(&source("a"));
-        let Some(Action::SetRefused { refusal: Some(refusal), .. }) = reconciled else {
+        let Some(Action::SetVerdict { verdict, .. }) = reconciled else {
             assert!(!reverts, "{reconciled:?}");
             return;
         };
         assert!(reverts, "a failure elsewhere refuses nothing here");
-        assert_eq!(&*refusal.reason, FAILED_ELSEWHERE, "the reason names nothing of the other namespace");
+        assert_eq!(
+            &*verdict.failed.unwrap().reason,
+            FAILED_ELSEWHERE,
+            "the reason names nothing of the other namespace"
+        );
+    }
+
+    /// The source a with these annotations, and with the verdict on its present content.
+    fn judged(annotations: &[(&str, &'static str)], verdict: Option<Verdict>) -> State {
+        let mut state = moved_one(Health::Settled, annotations);
+        let record = SnapshotRecord { verdict: verdict.map(Box::new), ..snapshot_record("a", 2) };
+        state.index.apply_snapshot(&bad(), Some(record), &mut Vec::new());
+        state
+    }
+
+    fn taken_over(state: &State) -> Option<Verdict> {
+        match state.take_over(&source("a"))? {
+            Action::SetVerdict { verdict, .. } => Some(*verdict),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn decision_about_present_content_is_taken_over() {
+        let aborted = || Some(true);
+        for (what, decision, verdict, expected) in [
+            ("an abort", "abort a-2000000000 1970-01-02T00:00:00Z", None, aborted()),
+            ("after a failure", "abort a-2000000000 1970-01-02T00:00:00Z", Some(failed(None)), aborted()),
+            ("of another content", "abort a-3000000000 1970-01-02T00:00:00Z", None, None),
+            ("older than the snapshot", "abort a-2000000000 1970-01-01T00:00:00Z", None, None),
+            ("malformed", "abort", None, None),
+        ] {
+            let state = judged(&[("waves", "1"), ("decision", decision)], verdict.clone());
+            let found = taken_over(&state);
+            assert_eq!(found.as_ref().map(|found| found.aborted), expected, "{what}");
+            if let Some(found) = found {
+                assert_eq!(found.failed, verdict.and_then(|verdict| verdict.failed), "{what}");
+                let state = judged(&[("waves", "1"), ("decision", decision)], Some(found));
+                assert_eq!(taken_over(&state), None, "{what}, once");
+            }
+        }
+    }
+
+    /// A failure stays: the content may come back.
+    #[test]
+    fn decisions_end_with_other_content() {
+        let verdict = Verdict { aborted: true, promoted: Some("all".into()), ..failed(None) };
+        let mut state = judged(&[("waves", "1")], Some(verdict));
+        assert_eq!(taken_over(&state), None);
+        set_source(&mut state, "a", limited("a", 3, &[("waves", "1")]));
+        assert_eq!(taken_over(&state), Some(failed(None)));
+    }
+
+    /// The failed workload is deleted or opted out, or starts no pods any more.
+    #[test]
+    fn recorded_failure_outlives_its_workload() {
+        let mut state = moved_one(Health::Settled, &[("waves", "1")]);
+        state.index.apply_workload(&key("moved"), Some(moved(Health::Failed)), &mut Vec::new());
+        let Reconciled::Act(Action::SetVerdict { verdict, .. }) = state.judge(&key("moved"), at(10)) else {
+            panic!("the failure is not recorded")
+        };
+        let scaled_to_zero = || Some(moved(Health::Settled));
+        for (what, failed, verdict, is_held) in [
+            ("deleted, recorded", None, Some(*verdict.clone()), true),
+            ("deleted, not recorded", None, None, false),
+            ("without pods, recorded", scaled_to_zero(), Some(*verdict), true),
+            ("without pods, not recorded", scaled_to_zero(), None, false),
+        ] {
+            let mut state = judged(&[("waves", "1")], verdict);
+            state.index.apply_workload(&key("moved"), failed, &mut Vec::new());
+            state.index.apply_workload(&key("other"), None, &mut Vec::new());
+            let turn = state.held_workloads.check(&state.index, &key("waits"), |_, _, _| false, at(20));
+            assert_eq!(turn.held.is_some(), is_held, "{what}");
+        }
     }
 }

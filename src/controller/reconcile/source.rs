@@ -33,7 +33,7 @@ pub(crate) fn read(index: &Index, source: &Name) -> Option<Action> {
 }
 
 impl State {
-    /// Creates the snapshot of a source's present content, or removes its mark.
+    /// Creates the snapshot of a source's present content, or writes the verdict on it.
     pub(super) fn reconcile_source(&mut self, source: &Name) -> Option<Action> {
         let content = self.memory.fresh.take(source);
         let known = self.index.existing_source(source)?;
@@ -41,7 +41,7 @@ impl State {
         if self.lacks_snapshot(source) {
             return Some(Action::Ensure { source: source.clone(), content });
         }
-        self.forgive(source).or_else(|| self.refuse_with_group(source))
+        self.take_over(source).or_else(|| self.refuse_with_group(source))
     }
 
     /// Whether the present content of a source should have a snapshot, and has none.
@@ -226,7 +226,7 @@ mod tests {
         let name = source("a").sibling(snapshot_name("a", &new.digest(), DIGITS[0]));
         state.index.apply_snapshot(&name, Some(record), &mut Vec::new());
         assert!(!is_kept(&mut state, "other"), "it has a snapshot");
-        assert!(state.queue.is_queued(&Task::Ensure(source("a"))), "a mark may have to be removed");
+        assert!(state.queue.is_queued(&Task::Ensure(source("a"))), "a verdict may have to be written");
     }
 
     /// Only a comparison with snapshots whose key is lost begins again.

@@ -264,7 +264,7 @@ mod tests {
         controller::{
             index::{
                 fixture::{
-                    digest, held, key, object, refusal, reverting, snapshot, snapshot_record, source, used,
+                    digest, failed, held, key, object, reverting, snapshot, snapshot_record, source, used,
                 },
                 records::{Gates, SnapshotRecord, SourceRecord},
             },
@@ -335,7 +335,7 @@ mod tests {
         let mut state = state(&[("web", &behind())]);
         set_source(&mut state, "a", with(reverting("a", 2)));
         assert_eq!(schema_checks(&state.index, &key("web"), &behind(), Some(&two)), some(Some(1), None));
-        let refused = SnapshotRecord { refused: Some(refusal(None).into()), ..snapshot_record("a", 2) };
+        let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
         state.index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
         assert_eq!(schema_checks(&state.index, &key("web"), &behind(), Some(&two)), []);
     }

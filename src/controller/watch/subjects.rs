@@ -26,7 +26,7 @@ use crate::{
     },
     json::At,
     kinds::REVISION_KINDS,
-    resolve::{Health, Record, Referrer, Refusal, SpreadPolicy, Use, Workload, order_of_namespace},
+    resolve::{Health, Record, Referrer, SpreadPolicy, Use, Verdict, Workload, order_of_namespace},
     snapshot::{ObjectName, SourceKind, is_named_after},
     template::{SourceMap, Template},
     uid::Uid,
@@ -308,7 +308,7 @@ fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
         digest,
         created: meta.creation_timestamp.as_ref()?.0,
         owners: owners(meta),
-        refused: Refusal::read(|key| annotations.get(key).map(String::as_str)).map(Box::new),
+        verdict: Verdict::read(|key| annotations.get(key).map(String::as_str)).map(Box::new),
         bytes: SnapshotRecord::read_bytes(annotations.get(annotations::BYTES).map(String::as_str)),
     })
 }

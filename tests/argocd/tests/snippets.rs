@@ -136,15 +136,18 @@ fn health_of_snapshots_shows_refusals() {
         "labels": {"app.kubernetes.io/managed-by": "confrev", "confrev.dev/source": "demo"},
         "annotations": {"confrev.dev/source-name": "demo"},
     }});
-    let refused =
-        with(&snapshot, "/metadata/annotations/confrev.dev~1refused", json!("Deployment/web failed"));
+    let verdict =
+        r#"{"failed":{"at":"2026-01-01T00:00:00Z","reason":"Deployment/web failed"},"promoted":"2"}"#;
+    let refused = with(&snapshot, "/metadata/annotations/confrev.dev~1verdict", json!(verdict));
+    let aborted = with(&snapshot, "/metadata/annotations/confrev.dev~1verdict", json!(r#"{"aborted":true}"#));
     let foreign = with(&refused, "/metadata/labels/app.kubernetes.io~1managed-by", json!("helm"));
     let healthy = ("Healthy".to_owned(), String::new());
     for kind in ["ConfigMap", "Secret"] {
         assert_eq!(health(kind, &snapshot), healthy, "{kind}");
+        assert_eq!(health(kind, &aborted), healthy, "{kind}: no workload failed");
         assert_eq!(health(kind, &foreign), healthy, "{kind}: anyone may write this annotation");
         assert_eq!(health(kind, &json!({"metadata": {"name": "plain"}})), healthy, "{kind}");
-        let expected = ("Degraded".to_owned(), "refused: Deployment/web failed".to_owned());
+        let expected = ("Degraded".to_owned(), "failed: Deployment/web failed".to_owned());
         assert_eq!(health(kind, &refused), expected, "{kind}");
     }
 }

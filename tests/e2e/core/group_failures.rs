@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::gates::with_open_gates;
 use crate::manifests::{Kind, Workload};
 use crate::shared::running;
-use crate::world::{LIMIT, World, expect, text};
+use crate::world::{LIMIT, World, expect, text, verdict};
 
 /// A Deployment whose pods start when their gate is opened, and which gives up a rollout after some seconds.
 fn load(name: &str) -> Value {
@@ -20,7 +20,7 @@ fn load(name: &str) -> Value {
 
 /// Why a namespace refuses contents of the source.
 fn refusals(world: &World) -> Vec<String> {
-    let reason = |snapshot: &Value| text(&snapshot["metadata"]["annotations"]["confrev.dev/refused"]);
+    let reason = |snapshot: &Value| text(&verdict(snapshot)["failed"]["reason"]);
     world.snapshots().iter().map(reason).filter(|reason| !reason.is_empty()).collect()
 }
 

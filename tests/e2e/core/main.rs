@@ -42,6 +42,7 @@ mod undo;
 mod unreadable_objects;
 mod unseen_settings;
 mod user_rights;
+mod verdicts;
 mod wave_requests;
 mod webhook_requests;
 

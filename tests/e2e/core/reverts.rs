@@ -11,7 +11,7 @@ use crate::gates::with_open_gates;
 use crate::manifests;
 use crate::rolls::moved_to;
 use crate::shared::running;
-use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
+use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text, verdict};
 
 /// A workload that gives up a rollout after some seconds.
 fn impatient(kind: &'static str) -> Load {
@@ -85,7 +85,7 @@ fn refused_at(world: &World, content: &str) -> Option<String> {
     let bad = world.snapshot_name("demo", content);
     let snapshots = world.snapshots();
     let snapshot = snapshots.iter().find(|snapshot| name_of(snapshot) == bad)?;
-    snapshot["metadata"]["annotations"]["confrev.dev/refused-at"].as_str().map(str::to_owned)
+    verdict(snapshot)["failed"]["at"].as_str().map(str::to_owned)
 }
 
 /// All workloads move at once. The first failure takes them all back, to the ReplicaSets that they had.
@@ -138,7 +138,7 @@ fn failure_takes_moved_workloads_back() {
             holds_for("the refusal, after a sync", Duration::from_secs(4), is_back);
             let bad = world.snapshot_name("demo", "bad");
             let history = world.confrev_json(&["history", "demo"]);
-            let reason = text(&history[0]["refused"]);
+            let reason = text(&history[0]["failed"]);
             assert!(history[0]["snapshot"] == *bad && reason.contains("failed: "), "{history}");
             let status = world.confrev(&["status", "deployment"]).ok();
             assert!(status.contains("was refused"), "{status}");
@@ -190,7 +190,7 @@ fn aborted_rollout_refuses_content() {
     world.argo(&["abort", &first]).ok();
     wait_for("the Rollout to go back", LIMIT, || expect(&moved_to(&world, &loads, "A").len(), &2));
     moved.wait_reads(&world, "demo", &["A", "A"]);
-    let reason = text(&world.confrev_json(&["history", "demo"])[0]["refused"]);
+    let reason = text(&world.confrev_json(&["history", "demo"])[0]["failed"]);
     assert_eq!(reason, format!("Rollout/{first} failed: aborted or degraded"));
     let shown = text(&world.confrev_json(&["waves", "demo"])["reason"]);
     assert!(shown.contains("refused"), "{shown}");

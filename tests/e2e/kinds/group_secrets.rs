@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::any_kind::Load;
 use crate::gates::with_open_gates;
 use crate::shared::running;
-use crate::world::{LIMIT, SNAPSHOTS, World, expect, name_of, text};
+use crate::world::{LIMIT, SNAPSHOTS, World, expect, name_of, text, verdict};
 
 /// A Deployment that reads the password, and whose pods start when their gate is opened.
 fn web() -> Load {
@@ -62,18 +62,21 @@ fn command(world: &World, arguments: &[&str]) -> String {
 fn refused(worlds: &[World]) -> Vec<(String, String)> {
     let of = |world: &World| {
         let snapshots = world.cluster.list("secrets", world.name(), SNAPSHOTS);
-        let at = |snapshot: &Value| text(&snapshot["metadata"]["annotations"]["confrev.dev/refused-at"]);
+        let at = |snapshot: &Value| text(&verdict(snapshot)["failed"]["at"]);
         let marked = snapshots.iter().find(|snapshot| !at(snapshot).is_empty());
         marked.map(|snapshot| (name_of(snapshot), at(snapshot)))
     };
     worlds.iter().filter_map(of).collect()
 }
 
-/// An annotation of the Secret in each namespace.
-fn annotations(worlds: &[World; 2], key: &str) -> [String; 2] {
+/// The verdict on the present content of the Secret in each namespace.
+fn verdicts(worlds: &[World; 2], field: &str) -> [Value; 2] {
     worlds.each_ref().map(|world| {
-        let secret = world.cluster.get("secret", world.name(), "keys").expect("the Secret");
-        text(&secret["metadata"]["annotations"][format!("confrev.dev/{key}")])
+        let history: Value =
+            serde_json::from_str(&command(world, &["history", "secret/keys", "-o=json"])).expect("JSON");
+        let name = text(&history[0]["snapshot"]);
+        let snapshot = world.cluster.get("secret", world.name(), &name).expect("the snapshot");
+        verdict(&snapshot)[field].clone()
     })
 }
 
@@ -118,10 +121,7 @@ fn secret_of_group_moves_and_returns_together() {
 
         let said = command(two, &["waves", "retry", "secret/keys"]);
         assert!(said.ends_with(", in 2 namespaces\n"), "{said}");
-        let retried = annotations(&worlds, "retried");
-        for (retried, (snapshot, at)) in retried.iter().zip(&marks) {
-            assert_eq!(*retried, format!("{snapshot} {at}"));
-        }
+        assert_eq!(verdicts(&worlds, "retried"), [json!(marks[0].1), json!(marks[1].1)]);
         wait_for("another refusal in both namespaces", 2 * LIMIT, || {
             let again = refused(&worlds);
             let is_new = again.len() == 2 && again.iter().zip(&marks).all(|(again, mark)| again.1 > mark.1);
@@ -140,17 +140,11 @@ fn secret_of_group_moves_and_returns_together() {
             if reason.starts_with("wave 1 of 2: bakes until") { Ok(()) } else { Err(reason) }
         });
         command(one, &["waves", "abort", "secret/keys"]);
-        let aborted = annotations(&worlds, "aborted");
-        assert!(
-            aborted[0] != aborted[1] && aborted.iter().all(|name| name.starts_with("keys-")),
-            "{aborted:?}"
-        );
+        assert_eq!(verdicts(&worlds, "aborted"), [json!(true), json!(true)]);
         command(two, &["waves", "retry", "secret/keys"]);
-        assert_eq!(annotations(&worlds, "aborted"), ["", ""].map(str::to_owned));
+        assert_eq!(verdicts(&worlds, "aborted"), [Value::Null, Value::Null]);
         command(two, &["waves", "promote", "secret/keys"]);
-        for (promoted, name) in annotations(&worlds, "promoted").iter().zip(&aborted) {
-            assert!(promoted.starts_with(&format!("{name} 2 ")), "{promoted} is not about {name}");
-        }
+        assert_eq!(verdicts(&worlds, "promoted"), [json!("2"), json!("2")]);
         all_read("better", LIMIT);
     });
 }

@@ -141,9 +141,9 @@ impl Waves {
             if failed != ENDS[0] {
                 return Err(format!("rolls: {failed} workloads moved to content that fails"));
             }
-            let mark = &snapshots.get(&self.present()).ok_or("kept: the failed snapshot is gone")?["metadata"]
-                ["annotations"]["confrev.dev/refused"];
-            return if mark.is_string() {
+            let verdict = &snapshots.get(&self.present()).ok_or("kept: the failed snapshot is gone")?["metadata"]
+                ["annotations"]["confrev.dev/verdict"];
+            return if verdict.as_str().is_some_and(|verdict| verdict.contains("\"failed\":")) {
                 Ok(())
             } else {
                 Err("rolls: the failed content is not refused".to_owned())

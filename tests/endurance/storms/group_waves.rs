@@ -21,7 +21,7 @@ use crate::any_kind::Load;
 use crate::restart::restarted;
 use crate::rolls::{check_waves, roll_time};
 use crate::shared::{held_workloads, running};
-use crate::world::{World, expect, snapshot_of, text};
+use crate::world::{World, expect, snapshot_of, text, verdict};
 
 /// The label with which the stage finds the pods that fail.
 const FAILS_WITH: &str = "test/fails-with";
@@ -352,7 +352,7 @@ fn failed_change_comes_back_in_all_namespaces() {
     let confrev = killed_at(confrev, "the first workload to move", &watch, "bad", &|moved, _| moved > 0);
     let refused = || {
         let snapshots = fleet.worlds.iter().flat_map(confrev_test_support::world::World::snapshots);
-        snapshots.filter(|one| one["metadata"]["annotations"]["confrev.dev/refused"].is_string()).count()
+        snapshots.filter(|one| verdict(one)["failed"].is_object()).count()
     };
     wait_for("the first mark", 4 * fleet.limit, || {
         if refused() > 0 { Ok(()) } else { Err(fleet.on("bad").len()) }

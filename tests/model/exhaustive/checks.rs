@@ -11,7 +11,10 @@ use confrev::{
 };
 use serde_json::{Map, Value, json};
 
-use super::play::{Play, State};
+use super::{
+    play::{Play, State},
+    spread::verdict,
+};
 use crate::{
     manifest::{LAST_APPLIED, references, stated_of},
     store::{Key, Kind, annotation, is_snapshot, label, owners},
@@ -70,7 +73,7 @@ impl Play<'_> {
             let keep = self.model.get(&source).and_then(|source| {
                 annotation(&source, annotations::KEEP).map(|keep| keep.parse::<usize>().unwrap())
             });
-            if count > keep.unwrap_or(1) + self.previous_of(&source).len() {
+            if count > keep.unwrap_or(1) + self.previous_of(&source).len() + self.failures_of(&source) {
                 self.model.broken("no-leak", format!("{source} keeps {count} snapshots"));
             }
         }
@@ -78,6 +81,14 @@ impl Play<'_> {
             let names: Vec<_> = uses.entered.iter().map(|uid| self.name_of(uid)).collect();
             self.model.broken("kept", format!("{names:?} refer to {key}, which is missing"));
         }
+    }
+
+    /// The number of snapshots of a source with whose contents a workload failed.
+    fn failures_of(&self, source: &Key) -> usize {
+        let names = self.snapshots_of(source).into_iter();
+        let snapshots =
+            names.filter_map(|name| self.model.get(&Key::new(source.kind, &source.namespace, &name)));
+        snapshots.filter(|snapshot| verdict(snapshot).failed.is_some()).count()
     }
 
     /// The users of every snapshot and bound object, by their uids.

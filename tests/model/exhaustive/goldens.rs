@@ -42,10 +42,10 @@ impl Play<'_> {
         let point = record.points;
         let mut lines = Vec::new();
         for namespace in namespaces {
-            let verdicts = self.verdicts(&namespace);
+            let gates = self.gates(&namespace);
             let answers = commands::answers(&self.model, &namespace);
             for tie in answers["workloads"].as_array().unwrap() {
-                let tie = Tie::of(tie, &namespace, &verdicts, &answers["waves"]);
+                let tie = Tie::of(tie, &namespace, &gates, &answers["waves"]);
                 lines.push(tie.line());
                 if let Some(difference) = tie.difference() {
                     record.differences.entry(difference).or_default().push(point);
@@ -71,12 +71,12 @@ impl Play<'_> {
     }
 
     /// The gates on which the controller acts, by workload and source.
-    fn verdicts(&self, namespace: &str) -> BTreeMap<(String, String), &'static str> {
+    fn gates(&self, namespace: &str) -> BTreeMap<(String, String), &'static str> {
         let Some(leader) = self.model.conditions().leader else { return BTreeMap::new() };
         let now = self.model.now(leader);
         let shared = self.model.replicas()[leader].shared.clone();
-        let verdicts = shared.lock().verdicts(now);
-        let its = verdicts.into_iter().filter(|(key, ..)| *key.namespace == *namespace);
+        let gates = shared.lock().gates(now);
+        let its = gates.into_iter().filter(|(key, ..)| *key.namespace == *namespace);
         its.map(|(key, source, gate)| {
             let kind = &self.model.kinds.iter().nth(key.kind).unwrap().kind;
             ((format!("{kind}/{}", key.name), format!("{}/{}", source.kind.as_str(), source.name)), gate)
@@ -90,7 +90,7 @@ struct Tie<'a> {
     namespace: &'a str,
     answers: &'a Value,
     /// The gate on which the controller acts; `-` if the workload is not to move.
-    verdict: &'static str,
+    gate: &'static str,
     /// The gate that `waves` names for the next workloads, if the source has waves.
     waves: Option<&'a Value>,
 }
@@ -103,12 +103,12 @@ impl<'a> Tie<'a> {
     fn of(
         answers: &'a Value,
         namespace: &'a str,
-        verdicts: &BTreeMap<(String, String), &'static str>,
+        gates: &BTreeMap<(String, String), &'static str>,
         waves: &'a Value,
     ) -> Self {
         let (workload, source) = (text(&answers["workload"]), text(&answers["status"]["source"]));
-        let verdict = verdicts.get(&(workload.to_owned(), source.to_owned())).copied().unwrap_or("-");
-        Self { namespace, answers, verdict, waves: waves.get(source) }
+        let gate = gates.get(&(workload.to_owned(), source.to_owned())).copied().unwrap_or("-");
+        Self { namespace, answers, gate, waves: waves.get(source) }
     }
 
     fn name(&self) -> String {
@@ -126,8 +126,8 @@ impl<'a> Tie<'a> {
         if self.answers["rollout"] != "settled" {
             write!(line, ", {}", text(&self.answers["rollout"])).unwrap();
         }
-        if self.verdict != "-" {
-            write!(line, " | controller: {}", self.verdict).unwrap();
+        if self.gate != "-" {
+            write!(line, " | controller: {}", self.gate).unwrap();
         }
         if self.answers["wait"] != "done" {
             write!(line, " | wait {}", text(&self.answers["wait"])).unwrap();
@@ -178,10 +178,10 @@ impl<'a> Tie<'a> {
 
     /// The commands that name another gate than the controller.
     fn difference(&self) -> Option<String> {
-        let differ = self.said().into_iter().filter(|(_, said)| *said != self.verdict);
+        let differ = self.said().into_iter().filter(|(_, said)| *said != self.gate);
         let differ: Vec<_> = differ.map(|(command, said)| format!("{command} {said}")).collect();
         (!differ.is_empty())
-            .then(|| format!("{}: controller {}, but {}", self.name(), self.verdict, differ.join(", ")))
+            .then(|| format!("{}: controller {}, but {}", self.name(), self.gate, differ.join(", ")))
     }
 }
 
@@ -190,7 +190,8 @@ const OPEN: &str = "rolls";
 
 /// The gate that a reason of a command is about. An unknown reason is its own gate, so that it differs.
 fn gate(reason: &str) -> String {
-    const GATES: [(&str, &str); 15] = [
+    const GATES: [(&str, &str); 16] = [
+        ("held: ", "failed"),
         ("failed with", "failed"),
         ("was put back from", "failed"),
         ("aborted", "aborted"),

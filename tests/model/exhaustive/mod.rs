@@ -11,7 +11,7 @@ pub(crate) mod objects;
 mod partly_known;
 pub(crate) mod play;
 mod scenarios;
-mod spread;
+pub(crate) mod spread;
 
 use std::{
     collections::BTreeMap,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use confrev::{
     annotations,
-    resolve::{ALL_WAVES, auto_roll_time},
+    resolve::{ALL_WAVES, Verdict, auto_roll_time},
     snapshot::SourceKind,
 };
 use jiff::{SignedDuration, Timestamp};
@@ -110,10 +110,7 @@ impl Spread {
         if snapshot["data"] != of["data"] {
             return Ok(());
         }
-        if annotation(of, annotations::ON_FAILURE) == Some("revert")
-            && let Some(at) = annotation(snapshot, annotations::REFUSED_AT)
-            && annotation(of, annotations::RETRIED) != Some(&format!("{to} {at}"))
-        {
+        if annotation(of, annotations::ON_FAILURE) == Some("revert") && verdict(snapshot).failed.is_some() {
             return Err(format!("{key} moved to {to}, which is refused"));
         }
         let sources = self.sources(&key.namespace, source, &of["data"]);
@@ -121,7 +118,8 @@ impl Spread {
         if noted(annotations::WAVES).next().is_none() {
             return Ok(());
         }
-        if noted(annotations::ABORTED).any(|aborted| aborted == to) {
+        let verdicts: Vec<_> = sources.iter().filter_map(|of| self.verdict_of(of, source)).collect();
+        if verdicts.iter().any(|verdict| verdict.aborted) {
             return Err(format!("{key} moved to {to}, which is aborted"));
         }
         let members = self.members(&sources, source);
@@ -138,7 +136,7 @@ impl Spread {
         // A promotion ends when a workload moves to other content.
         let other = members.iter().filter(|member| member.snapshot != to);
         let other = other.filter_map(|member| self.last_move(member.key, &member.snapshot)?.in_turn).max();
-        let promoted = sources.iter().map(|of| promoted(of, to, other)).min().unwrap_or_default();
+        let promoted = verdicts.iter().map(|verdict| promoted(verdict, other)).min().unwrap_or_default();
         if by_controller < limit(wave).max(promoted.checked_sub(1).map_or(0, limit)) {
             return Ok(());
         }
@@ -172,6 +170,18 @@ impl Spread {
             key.kind == Kind::ConfigMap && key.name == name && of["data"] == *content && is_in(&key.namespace)
         });
         all.map(|(_, of)| &**of).collect()
+    }
+
+    /// The verdict on the present content of a source of this name; `None` without a snapshot of the content.
+    fn verdict_of(&self, of: &Value, source: &str) -> Option<Verdict> {
+        let is_its = |(key, snapshot): &(&Key, &Arc<Value>)| {
+            key.kind == Kind::ConfigMap
+                && of["metadata"]["namespace"] == *key.namespace
+                && snapshot["data"] == of["data"]
+                && annotation(snapshot, annotations::SOURCE_NAME) == Some(source)
+        };
+        let found = self.objects.iter().filter(is_its).map(|(_, snapshot)| verdict(snapshot));
+        found.max_by_key(|verdict| *verdict != Verdict::default())
     }
 
     /// The workloads that use these sources, which have one name.
@@ -225,15 +235,19 @@ impl Spread {
     }
 }
 
-/// The last wave of a snapshot that a person let begin since a workload moved to other content, counted from 1; 0 if there is none.
-fn promoted(source: &Value, snapshot: &str, other: Option<Timestamp>) -> usize {
-    let decided: Vec<_> = annotation(source, annotations::PROMOTED).unwrap_or_default().split(' ').collect();
-    let [of, wave, at] = decided[..] else { return 0 };
-    let is_over = other.is_some_and(|other| other > at.parse().unwrap());
-    match wave {
-        _ if of != snapshot || is_over => 0,
-        ALL_WAVES => usize::MAX,
-        wave => wave.parse().unwrap(),
+/// The verdict on a snapshot.
+pub(crate) fn verdict(snapshot: &Value) -> Verdict {
+    Verdict::read(|key| annotation(snapshot, key)).unwrap_or_default()
+}
+
+/// The last wave that a person let begin since a workload moved to other content, counted from 1; 0 if there is none.
+fn promoted(verdict: &Verdict, other: Option<Timestamp>) -> usize {
+    let is_over = verdict.last_decision().is_none_or(|at| other.is_some_and(|other| other > at));
+    match verdict.promoted.as_deref() {
+        None => 0,
+        _ if is_over => 0,
+        Some(ALL_WAVES) => usize::MAX,
+        Some(wave) => wave.parse().unwrap(),
     }
 }
 

@@ -11,7 +11,7 @@ use confrev::{
         Api, ApiError, Candidate, Created, Event, LiveWorkload, Owner, Precondition, Usage, Version,
         WorkloadKey,
     },
-    resolve::{Analysis, NamespaceFacts, Observed, Past, Record, Refusal, RevisionsOf, TargetRef},
+    resolve::{Analysis, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Verdict},
     snapshot::{DIGITS, Identity, Made, ObjectName, is_object_name, is_spare, snapshot_json},
 };
 use serde_json::{Value, json};
@@ -172,14 +172,14 @@ impl Api for World {
         panic!("admission sets no owners")
     }
 
-    async fn set_refused(
+    async fn set_verdict(
         &self,
         _: &str,
         _: &ObjectName,
         _: &Version,
-        _: Option<&Refusal>,
+        _: &Verdict,
     ) -> Result<String, ApiError> {
-        unreachable!("admission marks no snapshot")
+        unreachable!("admission writes no verdict")
     }
 
     async fn set_changed_by(&self, _: &str, _: &ObjectName, _: &Version, _: &str) -> Result<(), ApiError> {

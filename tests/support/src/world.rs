@@ -347,6 +347,12 @@ pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// The verdict on a snapshot; null without one.
+pub fn verdict(snapshot: &Value) -> Value {
+    let verdict = &snapshot["metadata"]["annotations"]["confrev.dev/verdict"];
+    serde_json::from_str(verdict.as_str().unwrap_or("null")).expect("a verdict is JSON")
+}
+
 /// The name of an object.
 pub fn name_of(object: &Value) -> String {
     text(&object["metadata"]["name"])

@@ -108,7 +108,7 @@ impl Snapshots {
     }
 
     /// The names of a source's snapshots.
-    pub(super) fn of(&self, source: &Name) -> impl Iterator<Item = Name> {
+    pub(crate) fn of(&self, source: &Name) -> impl Iterator<Item = Name> {
         let names = self.by_source.get(source).into_iter().flat_map(ByAge::names);
         names.map(|name| source.sibling(Arc::clone(name)))
     }

@@ -14,7 +14,7 @@ use super::Commands as _;
 use super::group_waves::group;
 use crate::manifests::{Kind, Workload};
 use crate::shared::{exclusive, running};
-use crate::world::{LIMIT, World, expect, text};
+use crate::world::{LIMIT, World, expect, text, verdict};
 
 /// A source of metrics: what it answers, and the paths that were asked for.
 #[derive(Clone)]
@@ -245,7 +245,7 @@ fn failed_analysis_reverts_until_retried() {
     let b = world.snapshot_name("demo", "B");
     let mark = || {
         let snapshot = world.cluster.get("configmap", world.name(), &b);
-        snapshot.map(|one| text(&one["metadata"]["annotations"]["confrev.dev/refused"])).unwrap_or_default()
+        snapshot.map(|one| text(&verdict(&one)["failed"]["reason"])).unwrap_or_default()
     };
     wait_for("the mark", LIMIT, || {
         let mark = mark();

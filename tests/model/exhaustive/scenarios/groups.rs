@@ -2,7 +2,7 @@
 
 use confrev::{
     annotations,
-    resolve::{ALL_WAVES, auto_roll_time, promotion},
+    resolve::{ALL_WAVES, UserAction, UserDecision, auto_roll_time},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -11,6 +11,7 @@ use super::{
     super::{
         objects::{File, NAMESPACE, source_key},
         play::Play,
+        spread::verdict,
     },
     Scenario,
 };
@@ -36,6 +37,10 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("aborted-change-beside-another", aborted_beside_another).loose(),
     Scenario::new("waves-with-a-hold", waves_with_hold).loose(),
     Scenario::new("promoted-content-comes-back", promoted_content_comes_back).loose(),
+    Scenario::new("aborted-change-stays-aborted", aborted_stays_aborted).loose(),
+    Scenario::new("failure-outlives-its-workload", failure_outlives_its_workload).loose(),
+    Scenario::new("failure-outlives-scaling-to-zero", failure_outlives_scaling).loose(),
+    Scenario::new("failure-outlives-an-opt-out", failure_outlives_opt_out).loose(),
 ];
 
 /// The bake time of the waves.
@@ -168,7 +173,7 @@ fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
         play.reads(&file.key, "s", "one");
     }
     let bad = play.model.get(&source_key(&play.snapshot("s", "two"))).unwrap();
-    if annotation(&bad, annotations::REFUSED).is_none() {
+    if verdict(&bad).failed.is_none() {
         play.model.broken("rolls", "the content is not refused".to_owned());
     }
     play.apply(&set(File::source("s", "three")));
@@ -260,7 +265,7 @@ fn failed_change(play: &Play<'_>, labels: &[(&str, &str)]) -> usize {
     let two = play.snapshot("s", "two");
     let is_refused = |namespace: &&str| {
         let snapshot = play.model.get(&Key::configmap(namespace, &two));
-        snapshot.is_some_and(|snapshot| annotation(&snapshot, annotations::REFUSED).is_some())
+        snapshot.is_some_and(|snapshot| verdict(&snapshot).failed.is_some())
     };
     let refusals = [NAMESPACE, "b"].into_iter().filter(is_refused).count();
     for namespace in [NAMESPACE, "b"] {
@@ -368,6 +373,73 @@ fn set_with_waves(play: &Play<'_>) {
     }
 }
 
+/// Writes what a person decided about a snapshot of s. Returns the text.
+fn decide(play: &Play<'_>, action: UserAction, snapshot: &str) -> String {
+    let live = play.model.get(&source_key(snapshot)).unwrap();
+    // Faults do not change the time: the objects at rest are compared.
+    let last =
+        verdict(&live).last_decision().unwrap_or(Timestamp::UNIX_EPOCH + SignedDuration::from_hours(10_000));
+    let decision = UserDecision::new(action, snapshot, Some(last), Timestamp::UNIX_EPOCH).to_string();
+    play.edit(&source_key("s"), |object| {
+        set_meta(object, "annotations", annotations::DECISION, Some(&decision));
+    });
+    decision
+}
+
+/// A person has aborted a change. The manifest of the source is written again, without what the command wrote: `kubectl replace`.
+fn aborted_stays_aborted(play: &Play<'_>) {
+    let two = in_waves(File::source("s", "two"));
+    let files = deployed(play, &in_waves(File::source("s", "one")));
+    play.apply(&two);
+    play.seconds(10);
+    decide(play, UserAction::Abort, &play.snapshot("s", "two"));
+    play.seconds(10);
+    play.apply(&two);
+    play.seconds(180);
+    let name = play.snapshot("s", "two");
+    if files.iter().filter(|file| is_on(play, file, &name)).count() != 1 {
+        play.model.broken("rolls", "an aborted change went on".to_owned());
+    }
+    decide(play, UserAction::Resume, &name);
+    play.seconds(180);
+    play.rest();
+    all_read(play, &files, "two");
+}
+
+fn failure_outlives_its_workload(play: &Play<'_>) {
+    failure_outlives(play, |failed| play.delete(failed));
+}
+
+fn failure_outlives_scaling(play: &Play<'_>) {
+    failure_outlives(play, |failed| play.edit(failed, |object| object["spec"]["replicas"] = json!(0)));
+}
+
+fn failure_outlives_opt_out(play: &Play<'_>) {
+    failure_outlives(play, |failed| play.label(failed, annotations::ENABLED, Some("false")));
+}
+
+/// The first workload fails, and this is done to it, so that nothing of it shows the failure. The others stay until the content is
+/// corrected.
+fn failure_outlives(play: &Play<'_>, hide: impl Fn(&Key)) {
+    let files = deployed(play, &in_waves(File::source("s", "one")));
+    play.apply(&in_waves(File::entries("s", &[("v", "two"), ("bad", "yes")])));
+    play.seconds(120);
+    let name = play.snapshot("s", "two");
+    let (failed, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| is_on(play, file, &name));
+    let [failed] = failed[..] else { return play.model.broken("rolls", "no first wave".to_owned()) };
+    hide(&failed.key);
+    play.seconds(180);
+    for file in &others {
+        play.reads(&file.key, "s", "one");
+    }
+    play.apply(&in_waves(File::source("s", "three")));
+    play.seconds(180);
+    play.rest();
+    for file in others {
+        play.reads(&file.key, "s", "three");
+    }
+}
+
 /// A person has aborted the change of one source. That of another one reaches all workloads.
 fn aborted_beside_another(play: &Play<'_>) {
     let in_waves = |content: &str| in_waves(File::source("s", content)).note(annotations::BAKE, "200s");
@@ -382,9 +454,7 @@ fn aborted_beside_another(play: &Play<'_>) {
     play.apply(&in_waves("two"));
     play.seconds(100);
     let two = play.snapshot("s", "two");
-    play.edit(&source_key("s"), |object| {
-        set_meta(object, "annotations", annotations::ABORTED, Some(&two));
-    });
+    decide(play, UserAction::Abort, &two);
     play.apply(&File::source("t", "two"));
     play.seconds(120);
     for file in &files {
@@ -394,7 +464,7 @@ fn aborted_beside_another(play: &Play<'_>) {
         play.model.broken("rolls", "an aborted change went on".to_owned());
     }
     // A held change is checked each second, so the run comes to rest after it.
-    play.edit(&source_key("s"), |object| set_meta(object, "annotations", annotations::ABORTED, None));
+    decide(play, UserAction::Resume, &two);
     play.seconds(400);
     play.rest();
     all_read(play, &files, "two");
@@ -425,14 +495,10 @@ fn promoted_content_comes_back(play: &Play<'_>) {
     let files = deployed(play, &in_waves(File::source("s", "one")));
     play.apply(&in_waves(File::source("s", "two")));
     play.seconds(60);
-    // Faults do not change the time: the objects at rest are compared.
-    let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1000) + SignedDuration::from_secs(60);
-    let promoted = promotion(&play.snapshot("s", "two"), ALL_WAVES, now);
-    play.edit(&source_key("s"), |object| {
-        set_meta(object, "annotations", annotations::PROMOTED, Some(&promoted));
-    });
+    // The decision is in the file, too.
+    let promoted = decide(play, UserAction::Promote(ALL_WAVES.into()), &play.snapshot("s", "two"));
     for content in ["two", "three", "two"] {
-        play.apply(&in_waves(File::source("s", content)).note(annotations::PROMOTED, &promoted));
+        play.apply(&in_waves(File::source("s", content)).note(annotations::DECISION, &promoted));
         play.seconds(180);
         play.rest();
         all_read(play, &files, content);

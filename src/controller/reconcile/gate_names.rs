@@ -1,5 +1,5 @@
-//! The gate that keeps each pending workload from the content of a source, as the controller acts on it. For tests, which compare it
-//! with the answers of the commands.
+//! The name of the gate that keeps each pending workload from the content of a source, as the controller acts on it. For tests, which
+//! compare it with the answers of the commands.
 
 use jiff::Timestamp;
 
@@ -21,8 +21,8 @@ const OPEN: &str = "rolls";
 
 impl State {
     /// For each workload and source whose content it is to move to: the gate that keeps it from the content, or `rolls`.
-    pub fn verdicts(&self, now: Timestamp) -> Vec<(WorkloadKey, ObjectName, &'static str)> {
-        let mut verdicts = Vec::new();
+    pub fn gates(&self, now: Timestamp) -> Vec<(WorkloadKey, ObjectName, &'static str)> {
+        let mut named = Vec::new();
         for (key, record) in self.index.workloads() {
             if !self.index.is_pending(key) {
                 continue;
@@ -34,12 +34,12 @@ impl State {
                         .or_else(|| self.held_by(key, record, (&name, used, known), now))
                         .or_else(|| record.interval_left(now).map(|_| "min-interval"))
                         .or_else(|| (self.queue.failures(&Task::Roll(key.clone())) > 0).then_some("refused"));
-                    verdicts.push((key.clone(), used.source.clone(), gate.unwrap_or(OPEN)));
+                    named.push((key.clone(), used.source.clone(), gate.unwrap_or(OPEN)));
                 }
             }
         }
-        verdicts.sort();
-        verdicts
+        named.sort();
+        named
     }
 
     /// The gate of the others that holds a workload from the content of one source.
@@ -56,7 +56,7 @@ impl State {
         if used.snapshot.is_some() && self.index.refused(name).is_some() {
             return Some("refused");
         }
-        let Standing::Waits(Waiting { place, .. }) = standing(&self.index, key, record, name, known) else {
+        let Standing::Waits(Waiting { place }) = standing(&self.index, key, record, name, known) else {
             return None;
         };
         if self.index.awaits_sibling(name) {
