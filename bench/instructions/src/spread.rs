@@ -4,7 +4,7 @@ use confrev_instructions::{
     annotations,
     kinds::{Kinds, WorkloadKind},
     resolve::{
-        Facts, Health, Member, Observed, Record, Request, Spread, SpreadPolicy, Verdict, Workload,
+        ChangeVerdict, Facts, Health, Member, Observed, Record, Request, Spread, SpreadPolicy, Workload,
         WorkloadView,
     },
     snapshot::Rotated,
@@ -77,7 +77,7 @@ pub(crate) fn waves() {
                 };
                 Member { workload: name, standing: record.standing(&view, |_| false), is_rolling: false }
             });
-            spread = Some(Spread::of(&policy, Verdict::default(), Timestamp::UNIX_EPOCH, members));
+            spread = Some(Spread::of(&policy, ChangeVerdict::default(), Timestamp::UNIX_EPOCH, members));
         });
         let spread = spread.expect("a state");
         let progress = spread.progress().expect("the source has waves");
