@@ -28,7 +28,8 @@ impl Index {
         source: &Name,
         content: &SourceRecord,
     ) -> Option<(Name, &RecordedFailure)> {
-        self.failed_of(source, content).filter(|_| content.spread.reverts)
+        // Asked for each reference of each workload: most sources do not revert.
+        if content.spread.reverts { self.failed_of(source, content) } else { None }
     }
 
     /// The failure with a content of a source, with the snapshot of the content.
