@@ -12,4 +12,4 @@ pub mod text;
 pub mod tls;
 mod turns;
 
-pub use confrev_core::{annotations, compact, json, kinds, resolve, snapshot, template, uid};
+pub use confrev_core::{annotations, compact, json, kinds, resolve, snapshot, template, tie, uid};

@@ -1,9 +1,14 @@
 //! What ties a workload to a source: the facts that confrev remembers between two decisions.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{json, snapshot::Digest};
+use crate::{
+    json,
+    snapshot::{Digest, Digests},
+};
 
 /// An entry of the annotation `state` of a workload: what confrev remembers of one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +37,64 @@ pub struct Remembered {
     /// move at a time.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unused: bool,
+}
+
+/// The controller's record of what ties a workload to one source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tie {
+    /// The content last taken into account.
+    pub seen: Option<Digest>,
+    /// When the controller moved the workload to the content in `seen`, if the source has waves.
+    pub moved: Option<Timestamp>,
+    /// The snapshot before the workload moved to the one that it uses, if the source limits how far a change spreads.
+    pub previous: Option<Arc<str>>,
+    /// The digest of the keys that the workload reads, in the content in `seen`, if an undo or a pin keeps other values.
+    pub pinned: Option<Box<Digest>>,
+    /// The keys that its template names; `None` if it names no key, and the whole source.
+    pub reads: Option<Box<Reads>>,
+    /// Whether the workload was unhealthy when it took the content in `seen`.
+    pub unhealthy: bool,
+    /// Whether the workload never used the content in `seen`.
+    pub unused: bool,
+}
+
+impl From<&Remembered> for Tie {
+    fn from(of: &Remembered) -> Self {
+        Self {
+            seen: of.seen,
+            moved: of.moved,
+            previous: of.previous.as_deref().map(Arc::from),
+            pinned: of.pinned.map(Box::new),
+            reads: None,
+            unhealthy: of.unhealthy,
+            unused: of.unused,
+        }
+    }
+}
+
+impl Tie {
+    /// Whether the workload has taken this content of the source into account.
+    pub fn has_seen(&self, content: &Digests) -> bool {
+        self.seen.is_some_and(|seen| content.contains(&seen))
+    }
+}
+
+/// The keys that a template names of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reads {
+    /// Whether some reference reads the whole source.
+    pub whole: bool,
+    /// The keys that other references name.
+    pub keys: Box<[ReadKey]>,
+}
+
+/// A key that a template reads of a source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReadKey {
+    /// The key.
+    pub key: Arc<str>,
+    /// Whether pods do not start without it.
+    pub required: bool,
 }
 
 /// Writes a time in the notation of the value of `roll`.

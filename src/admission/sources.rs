@@ -309,7 +309,7 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
         if let Some(reason) = state.postponed(key, source, observed, now) {
             postponed.entry(reason).or_default().push(name());
         }
-        let reads = record.reads.get(&source.object).map_or(&[][..], |reads| &reads.keys);
+        let reads = record.reads(&source.object).map_or(&[][..], |reads| &reads.keys);
         for read in reads.iter().filter(|read| read.required && !observed.has_key(&read.key)) {
             lacking.entry((read.key.to_string(), record.refuses_missing_keys)).or_default().push(name());
         }

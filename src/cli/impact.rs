@@ -237,7 +237,7 @@ async fn effect(
     let Some(content) = content else {
         let why =
             if used.whole { "it uses the whole source" } else { "it uses some keys: only if those change" };
-        let end = if record.pinned.contains_key(source) { ENDS_PIN } else { "" };
+        let end = if record.pinned(source).is_some() { ENDS_PIN } else { "" };
         return Ok((true, format!("{why}{end}")));
     };
     if record.has_seen(source, content.digests()) {
@@ -255,13 +255,13 @@ async fn effect(
     if held.as_ref().is_some_and(|held| source_state::reads_the_same(workload, source, held, content)) {
         return Ok((false, "the keys that it reads do not change".to_owned()));
     }
-    let rejected = record.pinned.get(source).zip(record.keys_of(source));
+    let rejected = record.pinned(source).zip(record.keys_of(source));
     if rejected.is_some_and(|(pinned, keys)| content.digests_of(Some(&keys)).judge(pinned) == Some(true)) {
         return Ok((false, "the keys that it reads do not change: its undo or pin stays".to_owned()));
     }
     let is_other = |seen: &Digest| held.is_some_and(|held| held.digests().judge(seen) == Some(false));
-    let is_pinned = record.pinned.contains_key(source)
-        || (used.whole && used.snapshot.is_some() && record.seen.get(source).is_some_and(is_other));
+    let is_pinned = record.pinned(source).is_some()
+        || (used.whole && used.snapshot.is_some() && record.seen(source).is_some_and(is_other));
     Ok((true, if is_pinned { from + ENDS_PIN } else { from }))
 }
 

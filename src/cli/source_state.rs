@@ -218,7 +218,7 @@ async fn learned(
 ) -> Result<Option<LiveSource>, Failure> {
     let LiveSource::Present(present) = present else { return Ok(None) };
     let held = used.snapshot.as_ref().map(|name| ObjectName::new(used.source.kind, name.clone()));
-    let seen = workload.record.seen.get(&used.source);
+    let seen = workload.record.seen(&used.source);
     let is_unknown = |digest: Option<&Digest>| {
         digest.is_some_and(|digest| digest.key().is_some() && !present.digests().contains(digest))
     };
@@ -270,7 +270,7 @@ fn without_contents(
         {
             // The digest in `seen` of a Secret uses a key of the installation, so it may be unknown here.
             let is_known = |seen: &Digest| present.digests().judge(seen).is_some();
-            match record.seen.get(source) {
+            match record.seen(source) {
                 Some(seen) if !is_known(seen) || present.digests().contains(seen) => SourceState::Live,
                 _ if !workload.kind.rolls => SourceState::AsCreated,
                 _ if record.track => SourceState::Pending,

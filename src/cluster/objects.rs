@@ -114,8 +114,8 @@ const MAX_FOUND: usize = 16_000;
 impl Candidate {
     /// Whether these are as many as are found at once: each name and key takes some hundred bytes.
     pub(crate) fn are_many(found: &[(WorkloadKey, Self)]) -> bool {
-        let size = |Record { uses, reads, .. }: &Record| {
-            let keys = reads.iter().map(|(_, reads)| reads.keys.len());
+        let size = |Record { uses, ties, .. }: &Record| {
+            let keys = ties.iter().filter_map(|(_, tie)| Some(tie.reads.as_ref()?.keys.len()));
             1 + Use::names(uses) + keys.sum::<usize>()
         };
         found.iter().map(|(_, candidate)| size(&candidate.record)).sum::<usize>() >= MAX_FOUND

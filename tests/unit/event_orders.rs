@@ -279,8 +279,7 @@ fn last_roll_in_future_keeps_min_interval() {
                         let after = Record {
                             last_roll: Some(desk.now),
                             resource_version: version.to_string(),
-                            seen: [(source, seen)].into_iter().collect(),
-                            ..first.clone()
+                            ..first.clone().tied(&source, |tie| tie.seen = Some(seen))
                         };
                         // The source changes again, and the watch reports the roll before its response.
                         color += 1;
@@ -322,8 +321,7 @@ fn change_settles_beside_unreadable_source() {
                     after = Record {
                         last_roll: Some(desk.now),
                         resource_version: color.to_owned(),
-                        seen: [(demo, digest)].into_iter().collect(),
-                        ..after.clone()
+                        ..after.clone().tied(&demo, |tie| tie.seen = Some(digest))
                     };
                     desk.state.apply_workload(&key("web"), Some(after.clone()), desk.now);
                     Ok(Outcome::Poked(Box::new(after.clone())))

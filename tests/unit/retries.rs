@@ -24,9 +24,8 @@ fn lost_snapshot_is_restored_when_content_returns() {
         let (_, web, mut desk) = web_on_blue();
         let green = json!({"color": "green"});
         // The workload is pinned to blue, whose snapshot is missing; the source is green.
-        let mut pinned = record(&web, Health::Settled);
         let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
-        pinned.seen = [(demo.clone(), digest("green"))].into_iter().collect();
+        let mut pinned = record(&web, Health::Settled).tied(&demo, |tie| tie.seen = Some(digest("green")));
         // It rolls only by apply: otherwise it would roll to blue.
         pinned.track = false;
         desk.state.apply_workload(&key("web"), Some(pinned), desk.now);
@@ -107,8 +106,9 @@ fn failed_workload_may_return_to_previous_content() {
     world.set("demo", json!({"color": "blue"}));
     let (blue, limit) = (json!({"color": "blue"}), json!({annotations::MAX_IN_FLIGHT: "1"}));
     let unwell = record(&stored(&mut world, "unwell"), Health::Failed);
-    let mut broken = record(&stored(&mut world, "broken"), Health::Failed);
-    broken.seen = [(ObjectName::new(SourceKind::ConfigMap, "demo"), digest("green"))].into_iter().collect();
+    let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
+    let mut broken = record(&stored(&mut world, "broken"), Health::Failed)
+        .tied(&demo, |tie| tie.seen = Some(digest("green")));
     broken.uses[0].snapshot = Some("demo-736a916696".into());
     let mut desk = Desk::new();
     desk.state.apply_workload(&key("unwell"), Some(unwell), desk.now);
@@ -212,13 +212,9 @@ fn returning_leader_lets_a_change_settle() {
     let rolled = Record {
         resource_version: "7".to_owned(),
         last_roll: Some(desk.now),
-        seen: [(
-            ObjectName::new(SourceKind::ConfigMap, "demo"),
-            observed(json!({"color": "green"}), json!({}), "2").digest(),
-        )]
-        .into_iter()
-        .collect(),
-        ..before
+        ..before.tied(&ObjectName::new(SourceKind::ConfigMap, "demo"), |tie| {
+            tie.seen = Some(observed(json!({"color": "green"}), json!({}), "2").digest());
+        })
     };
     desk.state.apply_workload(&key("web"), Some(rolled), desk.now);
     desk.state.leave_to_the_leader();

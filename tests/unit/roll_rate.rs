@@ -29,13 +29,11 @@ fn workload_gets_its_turn_despite_busy_others() {
     desk.state = State::new(Arc::new(Kinds::default()), config);
     desk.state.set_synced();
     let web = record(&stored(&mut world, "web"), Health::Settled);
+    let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
     let of = |number: usize, color: usize| Record {
         uid: format!("uid-{number}").as_str().into(),
         resource_version: color.to_string(),
-        seen: [(ObjectName::new(SourceKind::ConfigMap, "demo"), digest(&color.to_string()))]
-            .into_iter()
-            .collect(),
-        ..web.clone()
+        ..web.clone().tied(&demo, |tie| tie.seen = Some(digest(&color.to_string())))
     };
     for number in 0..noisy {
         desk.state.apply_workload(&key(&format!("a-{number}")), Some(of(number, 0)), desk.now);

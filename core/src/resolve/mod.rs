@@ -44,7 +44,7 @@ pub use facts::{Facts, NamespaceFacts, Observed, SourceError, Spares};
 pub use health::{Health, Referrer, has_deadline, may_lend_template};
 pub use malformed::malformed;
 pub use mount::Mount;
-pub use pending::{Pace, Present, ReadKey, Reads, Record, Use, is_pending};
+pub use pending::{Pace, Present, Record, Use, is_pending};
 pub use policy::{
     DEFAULT_MIN_INTERVAL, MissingPolicy, Policy, auto_roll_time, auto_roll_value, hold_text,
     order_of_namespace, parse_duration, parse_keep, parse_max_in_flight, roll_time, unpin_roll_value,

@@ -11,9 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Health, MissingPolicy, Observed, Policy, Workload, policy::auto_roll_time};
 use crate::{
     annotations,
-    compact::{CompactMap, CompactSet},
+    compact::CompactMap,
     snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind},
     template::Reference,
+    tie::{ReadKey, Reads, Tie},
     uid::Uid,
 };
 
@@ -26,24 +27,12 @@ pub struct Record {
     pub resource_version: String,
     /// Every source and snapshot that its template names.
     pub uses: Vec<Use>,
-    /// The digest last taken into account, by source.
-    pub seen: CompactMap<ObjectName, Digest>,
-    /// The sources whose content in `seen` the workload took while it was unhealthy.
-    pub taken_unhealthy: CompactSet<ObjectName>,
-    /// The sources whose content in `seen` it never used: an undo or a pin came first.
-    pub unused: CompactSet<ObjectName>,
-    /// When the controller moved it to the content in `seen`, for each source with waves.
-    pub moved: CompactMap<ObjectName, Timestamp>,
-    /// The snapshot before it moved to the present one, for each source that limits how far a change spreads.
-    pub previous: CompactMap<ObjectName, Arc<str>>,
+    /// What ties it to each source.
+    pub ties: CompactMap<ObjectName, Tie>,
     /// Its settings for changes that spread step by step.
     pub pace: Pace,
-    /// The keys that its template names of each source.
-    pub reads: CompactMap<ObjectName, Reads>,
     /// Whether admission refuses a roll to content that lacks a key which the template requires.
     pub refuses_missing_keys: bool,
-    /// The digest of those keys in the content last taken into account, for each source of which it keeps other values.
-    pub pinned: CompactMap<ObjectName, Digest>,
     /// The object's generation.
     pub generation: Option<i64>,
     /// Whether it rolls automatically.
@@ -69,24 +58,6 @@ pub struct Pace {
     pub deadline_seconds: u32,
     /// When its spec was last written, as far as this is known.
     pub written: Option<Timestamp>,
-}
-
-/// The keys that a template names of a source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reads {
-    /// Whether some reference reads the whole source.
-    pub whole: bool,
-    /// The keys that other references name.
-    pub keys: Box<[ReadKey]>,
-}
-
-/// A key that a template reads of a source.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ReadKey {
-    /// The key.
-    pub key: Arc<str>,
-    /// Whether pods do not start without it.
-    pub required: bool,
 }
 
 /// A source that a template uses.
@@ -150,7 +121,41 @@ impl From<&Observed> for Present {
 impl Record {
     /// Whether the workload has taken this content of the source into account.
     pub fn has_seen(&self, source: &ObjectName, content: &Digests) -> bool {
-        self.seen.get(source).is_some_and(|seen| content.contains(seen))
+        self.ties.get(source).is_some_and(|tie| tie.has_seen(content))
+    }
+
+    /// The content of a source that the workload last took into account.
+    pub fn seen(&self, source: &ObjectName) -> Option<&Digest> {
+        self.ties.get(source)?.seen.as_ref()
+    }
+
+    /// When the controller moved the workload to the content of a source that it has seen.
+    pub fn moved(&self, source: &ObjectName) -> Option<Timestamp> {
+        self.ties.get(source)?.moved
+    }
+
+    /// The snapshot of a source before the workload moved to the one that it uses.
+    pub fn previous(&self, source: &ObjectName) -> Option<&Arc<str>> {
+        self.ties.get(source)?.previous.as_ref()
+    }
+
+    /// The digest of the keys of a source that the workload rejects by an undo or a pin.
+    pub fn pinned(&self, source: &ObjectName) -> Option<&Digest> {
+        self.ties.get(source)?.pinned.as_deref()
+    }
+
+    /// The keys of a source that the template names; `None` if it names no key, and the whole source.
+    pub fn reads(&self, source: &ObjectName) -> Option<&Reads> {
+        self.ties.get(source)?.reads.as_deref()
+    }
+
+    /// The record with another tie to a source.
+    #[must_use]
+    pub fn tied(mut self, source: &ObjectName, change: impl FnOnce(&mut Tie)) -> Self {
+        let mut ties: BTreeMap<_, _> = self.ties.into_iter().collect();
+        change(ties.entry(source.clone()).or_default());
+        self.ties = ties.into_iter().collect();
+        self
     }
 
     /// Whether the workload's `hold` annotation keeps its references to the source.
@@ -168,7 +173,7 @@ impl Record {
 
     /// The keys that the workload reads of a source; `None` if it reads the whole source.
     pub fn keys_of(&self, source: &ObjectName) -> Option<BTreeSet<&str>> {
-        let reads = self.reads.get(source).filter(|reads| !reads.whole)?;
+        let reads = self.reads(source).filter(|reads| !reads.whole)?;
         Some(reads.keys.iter().map(|read| &*read.key).collect())
     }
 
@@ -176,7 +181,7 @@ impl Record {
     /// resolved them, Secrets that only the namespace asks for.
     pub fn of(workload: &Workload<'_>, health: Health, rotated: &Rotated) -> Self {
         let (policy, _) = Policy::read(workload);
-        let (sources, live, state) = (workload.sources(), workload.live(), workload.state());
+        let (sources, live) = (workload.sources(), workload.live());
         // The namespace may decide whether Secrets are snapshotted. An admission has then applied its setting.
         let excluded = |source: &ObjectName| {
             let unwanted = source.kind == SourceKind::Secret && policy.secrets == Some(false);
@@ -210,37 +215,22 @@ impl Record {
             add_keys(&mut reads, source, reference, policy.missing != MissingPolicy::Allow);
         }
         reads.retain(|source, _| uses.binary_search_by(|used| used.source.cmp(source)).is_ok());
+        let mut ties: BTreeMap<_, _> =
+            workload.state().iter().map(|(source, entry)| (source.clone(), Tie::from(entry))).collect();
+        for (source, reads) in listed(reads) {
+            ties.entry(source).or_default().reads = Some(Box::new(reads));
+        }
         Self {
             uid: workload.uid().into(),
             resource_version: workload.resource_version().to_owned(),
             uses,
-            seen: state.iter().filter_map(|(source, entry)| Some((source.clone(), entry.seen?))).collect(),
-            taken_unhealthy: state
-                .iter()
-                .filter(|(_, entry)| entry.unhealthy)
-                .map(|(source, _)| source.clone())
-                .collect(),
-            unused: state
-                .iter()
-                .filter(|(_, entry)| entry.unused)
-                .map(|(source, _)| source.clone())
-                .collect(),
-            moved: state.iter().filter_map(|(source, entry)| Some((source.clone(), entry.moved?))).collect(),
-            previous: state
-                .iter()
-                .filter_map(|(source, entry)| Some((source.clone(), Arc::from(entry.previous.as_deref()?))))
-                .collect(),
+            ties: ties.into_iter().collect(),
             pace: Pace {
                 order: policy.order,
                 deadline_seconds: whole_seconds(policy.progress_deadline),
                 written: workload.spec_written(),
             },
-            reads: listed(reads),
             refuses_missing_keys: policy.missing != MissingPolicy::Allow,
-            pinned: state
-                .iter()
-                .filter_map(|(source, entry)| Some((source.clone(), entry.pinned?)))
-                .collect(),
             generation: workload.generation(),
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,
@@ -274,13 +264,13 @@ fn add_keys<'t>(reads: &mut ReadKeys<'t>, source: ObjectName, reference: &Refere
     }
 }
 
-fn listed(reads: ReadKeys<'_>) -> CompactMap<ObjectName, Reads> {
+fn listed(reads: ReadKeys<'_>) -> impl Iterator<Item = (ObjectName, Reads)> {
     let listed = |(source, (whole, keys)): (ObjectName, (bool, BTreeMap<&str, bool>))| {
         let keys: Box<[_]> =
             keys.into_iter().map(|(key, required)| ReadKey { key: key.into(), required }).collect();
         (!keys.is_empty() || !whole).then_some((source, Reads { whole, keys }))
     };
-    reads.into_iter().filter_map(listed).collect()
+    reads.into_iter().filter_map(listed)
 }
 
 /// Whether a poke would change a reference of the workload, or the content that it has seen.
@@ -304,16 +294,16 @@ impl Record {
         if !used.excluded && (source.live == Some(true) || (used.live && source.live.is_none())) {
             // A reference that confrev rewrote must return to the source's name.
             return match used.snapshot {
-                Some(_) => self.seen.contains_key(&used.source),
+                Some(_) => self.seen(&used.source).is_some(),
                 None => !self.has_seen(&used.source, &source.digests),
             };
         }
         // The same; a snapshot that the user named is not in `seen`, and stays.
         if used.excluded || (source.stays_as_written && !source.bound_itself) {
-            return used.snapshot.is_some() && self.seen.contains_key(&used.source);
+            return used.snapshot.is_some() && self.seen(&used.source).is_some();
         }
         if source.bound_itself {
-            return used.snapshot.is_none() || self.seen.contains_key(&used.source);
+            return used.snapshot.is_none() || self.seen(&used.source).is_some();
         }
         used.snapshot.is_none() || !self.has_seen(&used.source, &source.digests)
     }

@@ -163,7 +163,8 @@ impl Record {
         if !kind.rolls || uses().next().is_none() {
             return Standing::Apart;
         }
-        let was_unhealthy = self.taken_unhealthy.contains(source);
+        let tie = self.ties.get(source).cloned().unwrap_or_default();
+        let was_unhealthy = tie.unhealthy;
         if !self.has_seen(source, content) {
             let is_unresolved = |used: &Use| !used.excluded && used.snapshot.is_none() && !used.live;
             let (mut on_hold, mut has_new) = (false, false);
@@ -181,7 +182,8 @@ impl Record {
             // such references. It must be the next one in each source, so its place must not depend on the source.
             has_new |= set.is_some() && self.uses.iter().any(is_unresolved);
             let is_joint = set.is_some() || has_new;
-            let was_unhealthy = if is_joint { !self.taken_unhealthy.is_empty() } else { was_unhealthy };
+            let was_unhealthy =
+                if is_joint { self.ties.iter().any(|(_, tie)| tie.unhealthy) } else { was_unhealthy };
             let digest = content.current();
             let seed = match set {
                 _ if has_new => &[],
@@ -192,11 +194,11 @@ impl Record {
             return Standing::Waits(Waiting { place });
         }
         // Admission records this for a workload that reads some keys: both contents may have the same values there.
-        let is_recorded = self.pinned.contains_key(source);
+        let is_recorded = tie.pinned.is_some();
         let rejects =
             uses().any(|used| (used.snapshot.is_some() && is_recorded) || (used.whole && holds_other(used)));
         // No verdict on the content: the workload never had it.
-        if rejects && self.unused.contains(source) {
+        if rejects && tie.unused {
             return Standing::Apart;
         }
         // A workload that does not track keeps its snapshot whatever the content.
@@ -205,7 +207,7 @@ impl Record {
             (true, false) => return Standing::Apart,
             (true | false, _) => {}
         }
-        let turn = self.moved.get(source).copied();
+        let turn = tie.moved;
         let gives_up = has_deadline(&kind.kind);
         let started = turn.max(self.pace.written).max(self.last_roll).filter(|_| !gives_up);
         let limit = SignedDuration::from_secs(self.pace.deadline_seconds.into());

@@ -2,7 +2,6 @@
 
 use confrev::{
     annotations,
-    compact::CompactMap,
     resolve::{Health, Observed, Present, Record, Standing, Use, Workload, WorkloadView, is_pending},
     snapshot::{Digest, ObjectName, SourceKind},
 };
@@ -158,7 +157,7 @@ fn record_holds_used_sources_and_keys() {
         let rest = [("plain", true, allows), ("whole", false, allows), ("whole", true, allows)];
         assert_eq!(uses, [of_keys, rest.to_vec()].concat());
         let reads = |source: &str| {
-            let reads = record.reads.get(&configmap(source))?;
+            let reads = record.reads(&configmap(source))?;
             Some((reads.whole, reads.keys.iter().map(|read| (&*read.key, read.required)).collect::<Vec<_>>()))
         };
         let required = !allows;
@@ -205,7 +204,7 @@ fn live_source_is_pending_until_seen() {
     ] {
         let mut record = record("Deployment", &stored, &world);
         if !has_seen {
-            record.seen = CompactMap::default();
+            record = record.tied(&configmap("demo"), |tie| tie.seen = None);
         }
         let plain = Use {
             source: configmap("demo"),
@@ -235,8 +234,8 @@ fn standing_follows_record_and_present_content() {
     let green = of_content(&world);
     let second = Timestamp::from_second;
     let state = |of: &str, source: &str, content: &Observed, change: &dyn Fn(&mut Record)| {
-        let mut record = record("Deployment", &stored, &world);
-        record.moved = CompactMap::from_iter([(configmap("demo"), second(5).unwrap())]);
+        let record = record("Deployment", &stored, &world);
+        let mut record = record.tied(&configmap("demo"), |tie| tie.moved = second(5).ok());
         change(&mut record);
         let view = WorkloadView {
             kind: &kind(of),
@@ -263,7 +262,8 @@ fn standing_follows_record_and_present_content() {
     };
     let pinned = |record: &mut Record| {
         keys_only(record);
-        record.pinned = CompactMap::from_iter([(configmap("demo"), Digest::of_bytes("keys"))]);
+        let keys = Some(Box::new(Digest::of_bytes("keys")));
+        *record = record.clone().tied(&configmap("demo"), |tie| tie.pinned = keys);
     };
     let written = |at: i64| move |record: &mut Record| record.pace.written = second(at).ok();
     let cases: [StandingCase<'_>; 14] = [
@@ -368,7 +368,7 @@ fn joint_moves_have_one_order() {
     }
     // Whether it was unhealthy before must not depend on the source, either.
     let unhealthy = |record: &mut Record| {
-        record.taken_unhealthy = std::iter::once(configmap("other")).collect();
+        *record = record.clone().tied(&configmap("other"), |tie| tie.unhealthy = true);
     };
     let nothing = |_: &mut Record| ();
     for (set, is_same) in [(none, true), (set, false)] {

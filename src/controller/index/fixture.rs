@@ -59,8 +59,19 @@ pub(in crate::controller) fn held(source: &str, content: u8) -> Use {
 
 /// A workload that has seen the content 2 of all that it uses.
 pub(in crate::controller) fn record(name: &str, uses: &[Use]) -> Record {
-    let seen = uses.iter().map(|used| (used.source.clone(), digest(2))).collect();
-    Record { seen, resource_version: "7".to_owned(), ..workload(name, 0, uses.to_vec(), 0, Health::Settled) }
+    let record = workload(name, 0, uses.to_vec(), 0, Health::Settled);
+    let record = Record { resource_version: "7".to_owned(), ..record };
+    uses.iter().fold(record, |record, used| record.tied(&used.source, |tie| tie.seen = Some(digest(2))))
+}
+
+/// The record of a workload that has seen these contents of its sources, and no others.
+pub(in crate::controller) fn having_seen(record: Record, seen: &[(&str, u8)]) -> Record {
+    let sources: Vec<_> = record.ties.iter().map(|(source, _)| source.clone()).collect();
+    let record = sources.iter().fold(record, |record, source| record.tied(source, |tie| tie.seen = None));
+    let see = |record: Record, (name, content): &(&str, u8)| {
+        record.tied(&object(name), |tie| tie.seen = Some(digest(*content)))
+    };
+    seen.iter().fold(record, see)
 }
 
 /// A Deployment of the namespace.

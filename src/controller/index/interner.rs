@@ -3,15 +3,14 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use jiff::Timestamp;
-
 use super::records::{BoundRecord, Revision, RevisionKey, SnapshotRecord, User};
 use crate::{
     cluster::{Owner, WorkloadKey},
     compact::{CompactMap, CompactSet},
     controller::name::Name,
-    resolve::{Reads, Record, Use},
-    snapshot::{Digest, ObjectName},
+    resolve::{Record, Use},
+    snapshot::ObjectName,
+    tie::{Reads, Tie},
 };
 
 /// Up to this number of texts, unused texts are not dropped.
@@ -94,14 +93,13 @@ impl<K: Intern + Ord, V: Intern> Intern for CompactMap<K, V> {
     }
 }
 
-/// It has no text.
-impl Intern for Digest {
-    fn intern(&mut self, _: &mut Interner) {}
-}
-
-/// It has no text.
-impl Intern for Timestamp {
-    fn intern(&mut self, _: &mut Interner) {}
+impl Intern for Tie {
+    fn intern(&mut self, interner: &mut Interner) {
+        self.previous.intern(interner);
+        if let Some(reads) = &mut self.reads {
+            reads.intern(interner);
+        }
+    }
 }
 
 impl Intern for ObjectName {
@@ -158,13 +156,7 @@ impl Intern for Use {
 impl Intern for Record {
     fn intern(&mut self, interner: &mut Interner) {
         self.uses.intern(interner);
-        self.seen.intern(interner);
-        self.taken_unhealthy.intern(interner);
-        self.unused.intern(interner);
-        self.pinned.intern(interner);
-        self.moved.intern(interner);
-        self.previous.intern(interner);
-        self.reads.intern(interner);
+        self.ties.intern(interner);
     }
 }
 
@@ -237,16 +229,10 @@ mod tests {
     /// A record whose every text is of another object.
     fn record() -> Record {
         let read = ReadKey { key: text("key"), required: true };
-        Record {
-            seen: [(object("seen"), digest(1))].into_iter().collect(),
-            taken_unhealthy: [object("unhealthy")].into_iter().collect(),
-            unused: [object("unused")].into_iter().collect(),
-            pinned: [(object("pinned"), digest(1))].into_iter().collect(),
-            moved: [(object("moved"), Timestamp::UNIX_EPOCH)].into_iter().collect(),
-            previous: [(object("previous"), text("previous-0123456789"))].into_iter().collect(),
-            reads: [(object("read"), Reads { whole: false, keys: Box::new([read]) })].into_iter().collect(),
-            ..fixture::record("web", &[used()])
-        }
+        fixture::record("web", &[used()]).tied(&object("previous"), |tie| {
+            tie.previous = Some(text("previous-0123456789"));
+            tie.reads = Some(Box::new(Reads { whole: false, keys: Box::new([read]) }));
+        })
     }
 
     /// A reference to a snapshot.
@@ -304,25 +290,15 @@ mod tests {
             || Revision { uid: "1".into(), uses: vec![used()] },
             |revision| revision.uses.iter().flat_map(texts_of_use).collect(),
         );
-        let sources =
-            |map: Vec<&ObjectName>| map.into_iter().map(|source| source.name.clone()).collect::<Vec<_>>();
         shared(record, |record| {
             let uses = record.uses.iter().flat_map(texts_of_use).collect();
-            let previous = record.previous.iter().map(|(_, name)| name.clone()).collect();
-            let keys =
-                record.reads.iter().flat_map(|(_, reads)| reads.keys.iter().map(|read| read.key.clone()));
-            let names = [
-                record.seen.iter().map(|(source, _)| source).collect(),
-                record.taken_unhealthy.iter().collect(),
-                record.unused.iter().collect(),
-                record.pinned.iter().map(|(source, _)| source).collect(),
-                record.moved.iter().map(|(source, _)| source).collect(),
-                record.previous.iter().map(|(source, _)| source).collect(),
-                record.reads.iter().map(|(source, _)| source).collect(),
-            ];
-            let names = names.map(sources).concat();
-            assert_eq!(names.len(), 7);
-            [uses, previous, keys.collect(), names].concat()
+            let ties = || record.ties.iter().map(|(_, tie)| tie);
+            let previous: Vec<_> = ties().filter_map(|tie| tie.previous.clone()).collect();
+            let reads = ties().flat_map(|tie| tie.reads.iter().flat_map(|reads| reads.keys.iter()));
+            let keys: Vec<_> = reads.map(|read| read.key.clone()).collect();
+            let names: Vec<_> = record.ties.iter().map(|(source, _)| source.name.clone()).collect();
+            assert_eq!([&previous, &keys, &names].map(Vec::len), [1, 1, 2]);
+            [uses, previous, keys, names].concat()
         });
     }
 

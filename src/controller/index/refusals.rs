@@ -99,7 +99,7 @@ impl Index {
             return false;
         }
         // Admission decides by the same rule.
-        let own = record.previous.get(&used.source).map(|name| &**name);
+        let own = record.previous(&used.source).map(|name| &**name);
         let is_fit = |name: &&str| {
             let snapshot = source.sibling(*name);
             let found = self.snapshot(&snapshot).zip(self.existing_source(&source));
@@ -128,7 +128,7 @@ impl Index {
     pub(crate) fn is_previous(&self, source: &Name, name: &Name, known: &SourceRecord) -> bool {
         known.spread.reverts
             && self.workloads_using(source).any(|(_, record)| {
-                record.previous.get(&source.object).is_some_and(|previous| *previous == name.object.name)
+                record.previous(&source.object).is_some_and(|previous| *previous == name.object.name)
             })
     }
 }
@@ -153,7 +153,7 @@ mod tests {
     /// A workload on a content of a, which used another snapshot of a before.
     fn moved(content: Option<u8>, previous: Option<u8>) -> Record {
         let previous = previous.map(|content| (object("a"), snapshot("a", content)));
-        Record { previous: previous.into_iter().collect(), ..record("web", &[used("a", content)]) }
+        record("web", &[used("a", content)]).tied(&object("a"), |tie| tie.previous = previous)
     }
 
     #[test]

@@ -14,6 +14,8 @@ use super::records::{BoundRecord, Revision, RevisionKey, User};
 use crate::{
     cluster::WorkloadKey,
     resolve::{Record, Use},
+    snapshot::ObjectName,
+    tie::Tie,
 };
 
 /// The most bytes of the index that the records of one namespace take. 2,000 workloads with a ConfigMap and two ReplicaSets each
@@ -47,7 +49,9 @@ const USE: usize = 970;
 const FIRST_USE: usize = 180;
 /// A key that a workload reads.
 const KEY: usize = 40;
-/// What else a workload records about a source.
+/// What ties a workload to a source.
+const TIE: usize = 160;
+/// What few ties hold.
 const ENTRY: usize = 96;
 /// A text, beside its length.
 const TEXT: usize = 64;
@@ -288,17 +292,19 @@ pub(super) fn of_revision(key: &RevisionKey, revision: &Revision) -> usize {
 
 /// The bytes of a workload.
 pub(super) fn of_workload(key: &WorkloadKey, record: &Record) -> usize {
-    let Record { uses, seen, taken_unhealthy, unused, moved, previous, reads, pinned, window, .. } = record;
-    let marks = taken_unhealthy.len() + unused.len();
-    let entries = [seen.iter().count(), marks, moved.iter().count(), pinned.iter().count()];
-    let previous = previous.iter().map(|(source, name)| ENTRY + text(&source.name) + text(name));
-    let keys = reads.iter().flat_map(|(_, reads)| reads.keys.iter().map(|read| KEY + text(&read.key)));
-    let seen = seen.iter().map(|(source, _)| source.name.len());
+    let Record { uses, ties, window, .. } = record;
+    let of_tie = |(source, tie): &(ObjectName, Tie)| {
+        let keys = tie.reads.iter().flat_map(|reads| reads.keys.iter().map(|read| KEY + text(&read.key)));
+        let boxes = usize::from(tie.pinned.is_some()) + usize::from(tie.reads.is_some());
+        TIE + source.name.len()
+            + ENTRY * boxes
+            + tie.previous.as_deref().map_or(0, text)
+            + keys.sum::<usize>()
+    };
     WORKLOAD
         + text(&key.name)
         + names(uses, USE).sum::<usize>().saturating_sub(if uses.is_empty() { 0 } else { FIRST_USE })
-        + ENTRY * (entries.into_iter().sum::<usize>() + reads.iter().count())
-        + previous.chain(keys).chain(seen).sum::<usize>()
+        + ties.iter().map(of_tie).sum::<usize>()
         + window.as_deref().map_or(0, text)
 }
 

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     cluster::{Owner, Version, WorkloadKey},
-    compact::{CompactMap, CompactSet},
+    compact::CompactSet,
     controller::{
         name::Name,
         reconcile::owners::{self, WantedOwners},
@@ -29,6 +29,7 @@ use crate::{
     kinds::Kinds,
     resolve::{Health, Pace, Present, Record, SpreadPolicy, Use},
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
+    tie::Tie,
 };
 
 /// The last one is not served.
@@ -119,20 +120,15 @@ pub(in crate::controller) fn workload(
     seen: u8,
     health: Health,
 ) -> Record {
-    let seen = |used: &Use| (used.source.clone(), digest(seen % CONTENTS));
+    let seen = Some(digest(seen % CONTENTS));
+    let tie = |used: &Use| (used.source.clone(), Tie { seen, ..Tie::default() });
     Record {
         uid: format!("{name}-{uid}").as_str().into(),
         resource_version: String::new(),
-        seen: uses.iter().map(seen).collect(),
+        ties: uses.iter().map(tie).collect(),
         uses,
-        taken_unhealthy: CompactSet::default(),
-        unused: CompactSet::default(),
-        moved: CompactMap::default(),
-        previous: CompactMap::default(),
         pace: Pace::default(),
-        reads: CompactMap::default(),
         refuses_missing_keys: false,
-        pinned: CompactMap::default(),
         generation: None,
         track: true,
         min_interval: std::time::Duration::ZERO,

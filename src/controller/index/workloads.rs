@@ -82,8 +82,10 @@ impl Index {
             changes.push(IndexChange::Unresolved(key.clone()));
         }
         // Its source keeps the snapshot to which the workload may go back.
-        for (source, name) in old.iter().flat_map(|old| old.previous.iter()) {
-            if record.as_ref().and_then(|record| record.previous.get(source)) != Some(name) {
+        for (source, tie) in old.iter().flat_map(|old| old.ties.iter()) {
+            if let Some(name) = &tie.previous
+                && record.as_ref().and_then(|record| record.previous(source)) != Some(name)
+            {
                 let previous = ObjectName::new(source.kind, Arc::clone(name));
                 changes.push(IndexChange::Owners(Name::new(Arc::clone(&key.namespace), previous)));
             }
@@ -215,7 +217,7 @@ impl Index {
     /// Whether a workload reads other values than those of the source, of which it has seen the content. Admission records this
     /// for a workload that reads some keys: both contents may have the same values there.
     pub(crate) fn rejects(&self, record: &Record, used: &Use, source: &Name, found: &SourceRecord) -> bool {
-        let is_recorded = used.snapshot.is_some() && record.pinned.contains_key(&used.source);
+        let is_recorded = used.snapshot.is_some() && record.pinned(&used.source).is_some();
         is_recorded || (used.whole && self.holds_other(used, source, found))
     }
 
@@ -230,12 +232,12 @@ impl Index {
             let held = || {
                 self.snapshots.get(&Name::new(namespace, used.source.clone()).sibling(Arc::clone(snapshot)))
             };
-            let seen = record.seen.get(&used.source);
+            let seen = record.seen(&used.source);
             // Digests under different keys cannot be compared.
             let is_other = |(held, seen): (&SnapshotRecord, &Digest)| {
                 held.digest.key() == seen.key() && held.digest != *seen
             };
-            record.pinned.contains_key(&used.source) || (used.whole && held().zip(seen).is_some_and(is_other))
+            record.pinned(&used.source).is_some() || (used.whole && held().zip(seen).is_some_and(is_other))
         })
     }
 
@@ -282,8 +284,8 @@ mod tests {
     #[test]
     fn former_previous_snapshot_is_checked() {
         let with = |previous: Option<u8>| {
-            let previous = previous.map(|content| (object("a"), snapshot("a", content)));
-            Record { previous: previous.into_iter().collect(), ..record("web", &[used("a", Some(2))]) }
+            let previous = previous.map(|content| snapshot("a", content));
+            record("web", &[used("a", Some(2))]).tied(&object("a"), |tie| tie.previous = previous)
         };
         for (before, after, expected) in [
             (Some(1), Some(1), None),

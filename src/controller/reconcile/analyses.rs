@@ -259,8 +259,7 @@ mod tests {
 
     #[test]
     fn no_run_judges_a_wave_that_continues() {
-        let every =
-            Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, Health::Progressing) };
+        let every = on(2, Health::Progressing).tied(&object("a"), |tie| tie.moved = Some(at(0)));
         for (what, health, bake, all_moved, expected) in [
             ("it progresses", Health::Progressing, "0s", false, "later 15"),
             ("it bakes for long", Health::Settled, "60s", false, "later 15"),
@@ -288,7 +287,7 @@ mod tests {
     #[test]
     fn run_of_what_changed_is_ended() {
         let apply = |state: &mut State, health| {
-            let moved = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, health) };
+            let moved = on(2, health).tied(&object("a"), |tie| tie.moved = Some(at(0)));
             state.index.apply_workload(&key("moved"), Some(moved), &mut Vec::new());
         };
         let mut state = read(RunState::Running, &ANALYSED);

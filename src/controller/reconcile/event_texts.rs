@@ -373,10 +373,8 @@ pub(crate) fn pins(
     let was_so = |used: &Use| {
         let same = |before: &&Use| (&before.source, &before.snapshot) == (&used.source, &used.snapshot);
         // The same keys are rejected as before: another key of the source has changed, and the workload has seen that.
-        let rejects_same = before
-            .pinned
-            .get(&used.source)
-            .is_some_and(|rejected| after.pinned.get(&used.source) == Some(rejected));
+        let rejects_same =
+            before.pinned(&used.source).is_some_and(|rejected| after.pinned(&used.source) == Some(rejected));
         index.pinned(&key.namespace, before).any(|before| same(&before))
             || (rejects_same && before.uses.iter().any(|before| same(&before)))
     };
@@ -606,7 +604,7 @@ mod tests {
             },
             records::SnapshotRecord,
         },
-        resolve::{ReadKey, Reads},
+        tie::{ReadKey, Reads},
     };
 
     /// Events as "object, related object: reason, note".
@@ -753,8 +751,7 @@ mod tests {
         assert_eq!(of(&pinned, &live), (none.clone(), ended("no longer keeps a-1000000000")));
         assert_eq!(of(&pinned, &record("web", &[])), (none.clone(), ended("no longer keeps a-1000000000")));
         // The content of the source came back to the one that it keeps.
-        let seen = [(object("a"), digest(1))].into_iter().collect();
-        let same = Record { seen, ..pinned.clone() };
+        let same = pinned.clone().tied(&object("a"), |tie| tie.seen = Some(digest(1)));
         assert_eq!(
             of(&pinned, &same),
             (none.clone(), ended("a-1000000000 has the present values of ConfigMap \"a\" again"))
@@ -762,7 +759,7 @@ mod tests {
         // Each source is reported once.
         let keyed = |content: u8| Use { whole: false, ..used("a", Some(content)) };
         let both = record("web", &[keyed(1), used("a", Some(1)), used("b", Some(1))]);
-        let both = Record { pinned: [(object("a"), digest(2))].into_iter().collect(), ..both };
+        let both = both.tied(&object("a"), |tie| tie.pinned = Some(Box::new(digest(2))));
         let moved = record("web", &[keyed(2), used("a", Some(2)), used("b", Some(2))]);
         let mut expected = ended("no longer keeps a-1000000000: uses a-2000000000");
         let of_b = expected.iter().map(|line| line.replace("ConfigMap/a", "ConfigMap/b").replace("a-", "b-"));
@@ -780,12 +777,12 @@ mod tests {
     #[test]
     fn pin_of_keys_is_reported_once() {
         let read = ReadKey { key: "k".into(), required: true };
-        let reads =
-            || [(object("a"), Reads { whole: false, keys: Box::new([read.clone()]) })].into_iter().collect();
-        let with = |content: u8, rejected: Option<u8>| Record {
-            reads: reads(),
-            pinned: rejected.map(|rejected| (object("a"), digest(rejected))).into_iter().collect(),
-            ..record("web", &[Use { whole: false, ..used("a", Some(content)) }])
+        let reads = || Some(Box::new(Reads { whole: false, keys: Box::new([read.clone()]) }));
+        let with = |content: u8, rejected: Option<u8>| {
+            record("web", &[Use { whole: false, ..used("a", Some(content)) }]).tied(&object("a"), |tie| {
+                tie.reads = reads();
+                tie.pinned = rejected.map(|rejected| Box::new(digest(rejected)));
+            })
         };
         let index = index(&[("web", &with(1, Some(2)))]);
         let of = |before: &Record, after: &Record| lines(&pins(&index, &key("web"), before, after, NOW));
@@ -794,11 +791,11 @@ mod tests {
         assert!(begun[0].ends_with("including the values that it does not use now"), "{begun:?}");
         assert_eq!(begun.len(), 2);
         // Another key of the source changed: the workload rejects the same values as before.
-        let earlier = Record { seen: [(object("a"), digest(3))].into_iter().collect(), ..with(1, Some(2)) };
+        let earlier = with(1, Some(2)).tied(&object("a"), |tie| tie.seen = Some(digest(3)));
         assert_eq!(of(&earlier, &with(1, Some(2))).len(), 0);
-        let earlier = Record { seen: [(object("a"), digest(3))].into_iter().collect(), ..with(3, Some(2)) };
+        let earlier = with(3, Some(2)).tied(&object("a"), |tie| tie.seen = Some(digest(3)));
         assert_eq!(of(&earlier, &with(1, Some(2))).len(), 2, "it kept another snapshot");
-        let earlier = Record { seen: [(object("a"), digest(3))].into_iter().collect(), ..with(1, Some(3)) };
+        let earlier = with(1, Some(3)).tied(&object("a"), |tie| tie.seen = Some(digest(3)));
         assert_eq!(of(&earlier, &with(1, Some(2))).len(), 2, "it rejected other values");
     }
 

@@ -44,8 +44,8 @@ pub(crate) fn state(workloads: &[(&str, &Record)]) -> State {
 
 /// A workload that has seen a content of the source a, uses its snapshot, and has this health.
 pub(crate) fn on(content: u8, health: Health) -> Record {
-    let seen = [(object("a"), digest(content))].into_iter().collect();
-    Record { seen, health, ..record("web", &[used("a", Some(content))]) }
+    let record = record("web", &[used("a", Some(content))]);
+    Record { health, ..record.tied(&object("a"), |tie| tie.seen = Some(digest(content))) }
 }
 
 /// A source with a content and with these annotations, without the prefix of their names.
@@ -65,7 +65,7 @@ pub(crate) fn set_source(state: &mut State, name: &str, known: SourceRecord) {
 
 /// A workload has moved to the content 2 of a at the start, and has this health. Two others wait.
 pub(crate) fn moved_one(health: Health, annotations: &[(&str, &'static str)]) -> State {
-    let moved = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, health) };
+    let moved = on(2, health).tied(&object("a"), |tie| tie.moved = Some(at(0)));
     let waits = on(1, Health::Settled);
     let mut state = state(&[("moved", &moved), ("waits", &waits), ("other", &waits)]);
     set_source(&mut state, "a", limited("a", 2, annotations));

@@ -126,8 +126,8 @@ mod tests {
     use crate::{
         controller::index::{
             fixture::{
-                digest, failed, index, key, object, record, reverting, snapshot, snapshot_record, source,
-                source_record, used,
+                digest, failed, having_seen, index, key, object, record, reverting, snapshot, snapshot_record,
+                source, source_record, used,
             },
             records::{Gates, NamespaceSettings, SnapshotRecord},
         },
@@ -139,8 +139,8 @@ mod tests {
 
     /// A workload that has not seen the content 2 of its sources.
     fn pending(uses: &[Use]) -> Record {
-        let seen = uses.iter().map(|used| (used.source.clone(), digest(1))).collect();
-        Record { seen, ..record("web", uses) }
+        let record = record("web", uses);
+        uses.iter().fold(record, |record, used| record.tied(&used.source, |tie| tie.seen = Some(digest(1))))
     }
 
     fn gated(name: &str, window: Option<&str>, set: Option<&str>) -> SourceRecord {
@@ -220,10 +220,8 @@ mod tests {
             ("it is read live", &plain, other(read_live), differs.clone()),
             ("the workload reads it live", &live, other(as_written), differs),
         ] {
-            let record = Record {
-                seen: [(object("a"), digest(1)), (object("b"), digest(2))].into_iter().collect(),
-                ..record("web", &[used("a", Some(1)), used_b.clone()])
-            };
+            let record = record("web", &[used("a", Some(1)), used_b.clone()]);
+            let record = having_seen(record, &[("a", 1), ("b", 2)]);
             let mut index = index(&[("web", &record)]);
             let changes = &mut Vec::new();
             index.set_read(&source("a"), Some(gated("a", None, Some("shop/1"))), changes);
@@ -237,11 +235,9 @@ mod tests {
     /// The workload has moved to the content of a. The content of b has another version of the set.
     #[test]
     fn set_holds_no_return_from_refused_content() {
-        let record = Record {
-            seen: [(object("a"), digest(2)), (object("b"), digest(1))].into_iter().collect(),
-            previous: [(object("a"), snapshot("a", 1))].into_iter().collect(),
-            ..record("web", &[used("a", Some(2)), used("b", Some(1))])
-        };
+        let record = record("web", &[used("a", Some(2)), used("b", Some(1))]);
+        let record = having_seen(record, &[("a", 2), ("b", 1)])
+            .tied(&object("a"), |tie| tie.previous = Some(snapshot("a", 1)));
         let mut index = index(&[("web", &record)]);
         let changes = &mut Vec::new();
         let a = SourceRecord { gates: gated("a", None, Some("shop/1")).gates, ..reverting("a", 2) };

@@ -71,9 +71,8 @@ mod tests {
 
     /// A workload in each state that is counted, and two that are held.
     fn busy() -> State {
-        let seen = [(object("a"), digest(2))].into_iter().collect();
         let mut state = state(&[
-            ("pinned", &Record { seen, ..on(1, Health::Settled) }),
+            ("pinned", &on(1, Health::Settled).tied(&object("a"), |tie| tie.seen = Some(digest(2)))),
             ("hold", &record("hold", &[held("a", 1)])),
             ("nothing", &record("nothing", &[used("none", None)])),
             ("lost", &record("lost", &[used("a", Some(9))])),

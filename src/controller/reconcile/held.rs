@@ -346,7 +346,7 @@ fn keeps(record: &Record, source: &ObjectName, known: &SourceRecord) -> bool {
     let mode = known.present.live;
     let keeps = |used: &Use| match used.snapshot {
         Some(_) => !known.present.stays_as_written && mode != Some(true),
-        None => used.live && mode != Some(false) && record.seen.contains_key(source),
+        None => used.live && mode != Some(false) && record.seen(source).is_some(),
     };
     let mut uses = record.uses.iter().filter(|used| used.source == *source && !used.excluded);
     known.spread.is_limited() && uses.all(keeps)
@@ -476,7 +476,9 @@ mod tests {
         controller::{
             Action, Config, Outcome, State,
             index::{
-                fixture::{self, digest, failed, key, object, record, reverting, snapshot, source, used},
+                fixture::{
+                    self, digest, failed, having_seen, key, object, record, reverting, snapshot, source, used,
+                },
                 records::SnapshotRecord,
             },
             reconcile::fixture::{at, limited, moved_one, on, set_group, set_source, state},
@@ -614,19 +616,15 @@ mod tests {
     /// The content of a is refused. A workload that waits for it rolls if something else requires that.
     #[test]
     fn refused_content_holds_no_other_change() {
-        let seen = |contents: &[(&str, u8)]| {
-            contents.iter().map(|(name, content)| (object(name), digest(*content))).collect()
-        };
-        let with = |b: Use, seen_b: u8| Record {
-            seen: seen(&[("a", 1), ("b", seen_b)]),
-            ..record("web", &[used("a", Some(1)), b])
+        let with = |b: Use, seen_b: u8| {
+            having_seen(record("web", &[used("a", Some(1)), b]), &[("a", 1), ("b", seen_b)])
         };
         let as_written = Present { stays_as_written: true, ..fixture::source_record("b", 2).present };
         let as_written = SourceRecord { present: as_written, ..fixture::source_record("b", 2) };
         let plain = fixture::source_record("b", 2);
-        let previous = [(object("b"), snapshot("b", 1))].into_iter().collect();
-        let returning = Record { previous, ..with(used("b", Some(2)), 2) };
-        let moved = Record { seen: seen(&[("a", 2), ("b", 2)]), ..with(used("b", Some(2)), 2) };
+        let returning =
+            with(used("b", Some(2)), 2).tied(&object("b"), |tie| tie.previous = Some(snapshot("b", 1)));
+        let moved = having_seen(with(used("b", Some(2)), 2), &[("a", 2), ("b", 2)]);
         let moved = Record { uses: vec![used("a", Some(2)), used("b", Some(2))], ..moved };
         for (what, record, b, rolls) in [
             ("nothing else", on(1, Health::Settled), plain.clone(), false),
@@ -661,13 +659,13 @@ mod tests {
     #[test]
     fn waiting_change_holds_no_other_change() {
         let one = [("max-in-flight", "1")];
-        let seen = |b: u8| [(object("a"), digest(1)), (object("b"), digest(b))].into_iter().collect();
-        let uses = |a: Use, b: u8| Record { seen: seen(b), ..record("web", &[a, used("b", Some(b))]) };
+        let uses =
+            |a: Use, b: u8| having_seen(record("web", &[a, used("b", Some(b))]), &[("a", 1), ("b", b)]);
         let plain = |content| limited("b", content, &[]);
         let in_set = |name, content| limited(name, content, &[one[0], ("set", "shop/1")]);
         let both = || uses(used("a", Some(1)), 1);
         let live = || uses(Use { live: true, ..used("a", None) }, 1);
-        let never_read = || Record { seen: [(object("b"), digest(1))].into_iter().collect(), ..live() };
+        let never_read = || having_seen(live(), &[("b", 1)]);
         let in_live = || {
             let known = limited("a", 2, &one);
             SourceRecord { present: Present { live: Some(true), ..known.present.clone() }, ..known }
@@ -740,11 +738,8 @@ mod tests {
             ),
         ] {
             let names = ["a", "b", "c"];
-            let seen = names.map(|name| (object(name), digest(if name == "c" && !c { 4 } else { 1 })));
-            let record = Record {
-                seen: seen.into_iter().collect(),
-                ..record("web", &names.map(|name| used(name, Some(1))))
-            };
+            let seen = names.map(|name| (name, if name == "c" && !c { 4 } else { 1 }));
+            let record = having_seen(record("web", &names.map(|name| used(name, Some(1)))), &seen);
             let rolling = on(2, Health::Progressing);
             let is_refused = a.spread.reverts;
             let mut state = state(&[("moved", &rolling), ("web", &record)]);
@@ -765,10 +760,7 @@ mod tests {
     #[test]
     fn source_without_snapshots_holds_no_change() {
         for name in ["one", "two", "three"] {
-            let record = Record {
-                seen: [(object("b"), digest(1))].into_iter().collect(),
-                ..record("web", &[used("a", None), used("b", Some(1))])
-            };
+            let record = having_seen(record("web", &[used("a", None), used("b", Some(1))]), &[("b", 1)]);
             let mut state = state(&["one", "two", "three"].map(|name| (name, &record)));
             let a = limited("a", 2, &[("waves", "1")]);
             let present = Present { stays_as_written: true, ..a.present };
@@ -782,10 +774,7 @@ mod tests {
     #[test]
     fn set_with_unresolved_source_moves() {
         for changes in 100..120 {
-            let record = Record {
-                seen: [(object("a"), digest(1))].into_iter().collect(),
-                ..record("web", &[used("a", Some(1)), used("b", None)])
-            };
+            let record = having_seen(record("web", &[used("a", Some(1)), used("b", None)]), &[("a", 1)]);
             let names = ["one", "two", "three", "four"];
             let mut state = state(&names.map(|name| (name, &record)));
             for (name, content) in [("a", changes), ("b", 50)] {
@@ -804,10 +793,7 @@ mod tests {
             for changes in 2..22 {
                 let content = |name: &str| if name == "a" { 100 + changes } else { 200 + changes };
                 let uses = ["a", "b"].map(|name| used(name, (!is_new).then_some(1)));
-                let waits = Record {
-                    seen: [(object("a"), digest(1)), (object("b"), digest(1))].into_iter().collect(),
-                    ..record("web", &uses)
-                };
+                let waits = having_seen(record("web", &uses), &[("a", 1), ("b", 1)]);
                 let names = ["one", "two", "three", "four"];
                 let mut state = state(&names.map(|name| (name, &waits)));
                 for name in ["a", "b"] {
@@ -876,7 +862,7 @@ mod tests {
         set_group(&mut state, "other");
         let theirs = Name::new("other", object("a"));
         state.index.set_read(&theirs, Some(limited("a", 2, &[])), &mut Vec::new());
-        let record = Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, Health::Failed) };
+        let record = on(2, Health::Failed).tied(&object("a"), |tie| tie.moved = Some(at(0)));
         let bad = WorkloadKey { namespace: "other".into(), ..key("bad") };
         state.index.apply_workload(&bad, Some(record), &mut Vec::new());
         let (held, _) = check(&mut state, "waits", at(10));
@@ -940,10 +926,9 @@ mod tests {
         let json = r#"{"metadata":{"name":"demo","uid":"u","resourceVersion":"1",
             "annotations":{"confrev.dev/max-in-flight":"1"}},"data":{"k":"v"}}"#;
         let read = Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap();
-        let record = |health, seen: bool| Record {
-            seen: seen.then(|| (source.clone(), read.digest())).into_iter().collect(),
-            health,
-            ..fixture::record("web", &[fixture::used("demo", Some(1))])
+        let record = |health, seen: bool| {
+            let record = fixture::record("web", &[fixture::used("demo", Some(1))]);
+            Record { health, ..record.tied(&source, |tie| tie.seen = seen.then(|| read.digest())) }
         };
         for number in 0..50 {
             let namespace: Arc<str> = format!("ns-{number}").into();

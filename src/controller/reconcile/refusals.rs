@@ -25,9 +25,9 @@ const FAILED_ELSEWHERE: &str = "the change failed in another namespace of the gr
 impl State {
     /// Queues a check whether a workload failed because of a content, if that is possible.
     pub(super) fn enqueue_judgement(&mut self, key: &WorkloadKey, now: Timestamp) {
-        let Some(record) = self.index.workload(key).filter(|record| !record.moved.is_empty()) else { return };
+        let Some(record) = self.index.workload(key) else { return };
         let is_moved = || {
-            record.moved.iter().any(|(source, _)| {
+            record.ties.iter().filter(|(_, tie)| tie.moved.is_some()).any(|(source, _)| {
                 let name = Name::new(Arc::clone(&key.namespace), source.clone());
                 self.index
                     .existing_source(&name)
@@ -236,7 +236,7 @@ mod tests {
 
     /// A workload that moved to the content 2 of a at the start.
     fn moved(health: Health) -> Record {
-        Record { moved: [(object("a"), at(0))].into_iter().collect(), ..on(2, health) }
+        on(2, health).tied(&object("a"), |tie| tie.moved = Some(at(0)))
     }
 
     fn bad() -> Name {
@@ -298,8 +298,7 @@ mod tests {
         let key = WorkloadKey { kind, ..key("moved") };
         let pace = Pace { deadline_seconds: 60, ..Pace::default() };
         let late = Record { pace, ..moved(Health::Progressing) };
-        let was_unhealthy =
-            Record { taken_unhealthy: std::iter::once(object("a")).collect(), ..late.clone() };
+        let was_unhealthy = late.clone().tied(&object("a"), |tie| tie.unhealthy = true);
         for (what, record, second, expected) in [
             ("it has time", &late, 59, "later 60000"),
             ("its time is over", &late, 60, "SetVerdict"),

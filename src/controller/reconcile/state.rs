@@ -229,10 +229,11 @@ impl State {
     pub fn pin(&self, key: &WorkloadKey, source: &Name) -> Option<Pin> {
         let record = self.index.workload(key)?;
         self.index.kept(&key.namespace, record).find(|used| used.source == source.object)?;
-        let rejected = record.pinned.get(&source.object);
+        let rejected = record.pinned(&source.object);
         let keys = record.keys_of(&source.object);
-        let rejected =
-            rejected.zip(keys).map(|(digest, keys)| (*digest, keys.into_iter().map(str::to_owned).collect()));
+        let rejected = rejected
+            .zip(keys)
+            .map(|(digest, keys)| (*digest, keys.into_iter().map(str::to_owned).collect()));
         Some(Pin { rejected })
     }
 
@@ -289,8 +290,9 @@ mod tests {
             index::fixture::{key, object, record, source, used},
             reconcile::fixture::{at, limited, on, set_source, state},
         },
-        resolve::{ReadKey, Reads, Referrer, Use},
+        resolve::{Referrer, Use},
         snapshot::SourceKind,
+        tie::{ReadKey, Reads},
     };
 
     /// The source a with a text, and with more metadata.
@@ -336,13 +338,11 @@ mod tests {
     fn only_change_of_read_keys_ends_undo() {
         let read = ReadKey { key: "k".into(), required: true };
         let reads = Reads { whole: false, keys: Box::new([read]) };
-        let keys = Record {
-            reads: [(object("a"), reads)].into_iter().collect(),
-            pinned: [(object("a"), content("same", "").digests_of(Some(&["k"].into())).current())]
-                .into_iter()
-                .collect(),
-            ..record("web", &[Use { whole: false, ..used("a", Some(1)) }])
-        };
+        let rejected = content("same", "").digests_of(Some(&["k"].into())).current();
+        let keys = record("web", &[Use { whole: false, ..used("a", Some(1)) }]).tied(&object("a"), |tie| {
+            tie.reads = Some(Box::new(reads));
+            tie.pinned = Some(Box::new(rejected));
+        });
         let whole = record("web", &[used("a", Some(1))]);
         let ends_pin = |state: &State, workload, name, text| {
             state.pin(&key(workload), &source(name)).is_some_and(|pin| pin.ends_with(&content(text, "")))

@@ -250,7 +250,7 @@ fn schema_checks(
         let has_turn = !known.spread.is_limited()
             || turns.is_some_and(|turns| turns.contains(&present.digests.current()));
         let kept = used.snapshot.as_ref().map(|name| source.sibling(Arc::clone(name)));
-        let reads = record.reads.get(&used.source).filter(|reads| !reads.whole);
+        let reads = record.reads(&used.source).filter(|reads| !reads.whole);
         let keys = reads.map(|reads| reads.keys.iter().map(|read| Arc::clone(&read.key)).collect());
         (moves && has_turn).then_some(SchemaCheck { source, kept, keys })
     };
@@ -270,7 +270,8 @@ mod tests {
             },
             reconcile::fixture::{at, brief, limited, on, set_source, state},
         },
-        resolve::{Health, Present, ReadKey, Reads},
+        resolve::{Health, Present},
+        tie::{ReadKey, Reads},
     };
 
     /// A workload that is pending since the start, and settles in two seconds.
@@ -295,7 +296,7 @@ mod tests {
         let keys: Box<[Arc<str>]> = ["k".into()].into();
         let key_of = |key: &Arc<str>| ReadKey { key: Arc::clone(key), required: true };
         let reads = Reads { whole: false, keys: keys.iter().map(key_of).collect() };
-        let reading = Record { reads: [(object("a"), reads)].into_iter().collect(), ..behind() };
+        let reading = behind().tied(&object("a"), |tie| tie.reads = Some(Box::new(reads)));
         let some = |kept: Option<u8>, keys: Option<Box<[Arc<str>]>>| {
             let kept = kept.map(|content| source("a").sibling(snapshot("a", content)));
             vec![SchemaCheck { source: source("a"), kept, keys }]
