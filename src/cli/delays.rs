@@ -313,13 +313,7 @@ fn standing(
         content,
         set: policy.set.as_deref(),
     };
-    workload.record.standing(&view, |used: &Use| {
-        let holds_other = |name: &str| {
-            let held = inventory.snapshots.get(&workload.key(&ObjectName::new(source.kind, name)));
-            held.and_then(|held| held.digest).is_some_and(|digest| !content.contains(&digest))
-        };
-        used.snapshot.as_deref().is_some_and(holds_other)
-    })
+    workload.record.standing(&view, |used: &Use| inventory.held_digest(workload, used))
 }
 
 /// Creates a ConfigMap or Secret like the snapshot that the roll needs, as a dry run: a dry run of the roll creates no snapshot, which a

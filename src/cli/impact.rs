@@ -23,7 +23,7 @@ use crate::{
         ApiError,
         facts::{Fact, FactReader, decide_with_reads},
     },
-    resolve::{Facts, Need, Observed, Request, Use, Workload, auto_roll_value},
+    resolve::{Facts, Mode, Need, Observed, Present, Request, Use, Workload, auto_roll_value},
     schema::Schemas,
     server::Client,
     snapshot::{Digest, ObjectName, SourceKind},
@@ -204,19 +204,16 @@ async fn effect(
     let Some(used) = record.uses.iter().find(|used| used.source == *source) else {
         return Ok((false, "does not use it".to_owned()));
     };
-    let live = content.map_or(Some(used.live), Observed::is_live).unwrap_or(used.live);
-    let as_written = content.is_some_and(Observed::stays_as_written) && !live;
-    if content.or(present).is_some_and(Observed::is_bound_itself) {
-        return Ok((
-            false,
-            "it is bound to its revisions and stays as written: no workload rolls to its change".to_owned(),
-        ));
-    }
-    if used.excluded || as_written {
-        return Ok((
-            false,
-            "its references stay as written: pods read the change when they start".to_owned(),
-        ));
+    let mode = content.or(present).map_or(Mode::Snapshot, |content| Present::from(content).mode_for(used));
+    let as_written = match mode {
+        Mode::Bound => {
+            Some("it is bound to its revisions and stays as written: no workload rolls to its change")
+        }
+        Mode::AsWritten => Some("its references stay as written: pods read the change when they start"),
+        Mode::Live | Mode::Snapshot => None,
+    };
+    if let Some(why) = as_written {
+        return Ok((false, why.to_owned()));
     }
     if let Some(held) = used.snapshot.as_ref().filter(|_| used.on_hold) {
         return Ok((false, format!("held at {held} (annotation {})", annotations::HOLD)));
@@ -244,7 +241,7 @@ async fn effect(
         return Ok((false, "it has already taken this content into account".to_owned()));
     }
     let (held, from) = match &used.snapshot {
-        _ if live => (source.clone(), "the source is live: every pod restarts".to_owned()),
+        _ if mode == Mode::Live => (source.clone(), "the source is live: every pod restarts".to_owned()),
         Some(snapshot) => (ObjectName::new(source.kind, snapshot.clone()), format!("from {snapshot}")),
         None => return Ok((true, "it is not resolved yet".to_owned())),
     };
@@ -259,9 +256,9 @@ async fn effect(
     if rejected.is_some_and(|(pinned, keys)| content.digests_of(Some(&keys)).judge(pinned) == Some(true)) {
         return Ok((false, "the keys that it reads do not change: its undo or pin stays".to_owned()));
     }
-    let is_other = |seen: &Digest| held.is_some_and(|held| held.digests().judge(seen) == Some(false));
-    let is_pinned = record.pinned(source).is_some()
-        || (used.whole && used.snapshot.is_some() && record.seen(source).is_some_and(is_other));
+    let key = record.seen(source).and_then(Digest::key);
+    let held = held.as_ref().and_then(|held| held.digests().iter().find(|digest| digest.key() == key));
+    let is_pinned = record.keeps_other(used, held);
     Ok((true, if is_pinned { from + ENDS_PIN } else { from }))
 }
 

@@ -14,7 +14,7 @@ use crate::{
     annotations,
     cluster::ApiError,
     kinds::{REVISION_KINDS, WorkloadKind},
-    resolve::{Health, Observed, Record, Referrer, Verdict, Workload},
+    resolve::{Health, Observed, Record, Referrer, Use, Verdict, Workload},
     snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind, is_named_after},
     template::SourceMap,
 };
@@ -264,6 +264,12 @@ fn takes_template_from(rollout: &Value, workload: &OptedIn) -> bool {
 }
 
 impl Inventory {
+    /// The digest of the snapshot that replaces a source in a template, if it is known.
+    pub(super) fn held_digest(&self, workload: &OptedIn, used: &Use) -> Option<Digest> {
+        let held = ObjectName::new(used.source.kind, used.snapshot.as_deref()?);
+        self.snapshots.get(&workload.key(&held))?.digest
+    }
+
     /// The snapshot of a content that has the verdict, or gets it.
     pub(super) fn judged(
         &self,

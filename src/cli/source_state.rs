@@ -14,7 +14,7 @@ use super::{
     target::Target,
 };
 use crate::{
-    resolve::{Health, Observed, Use, Workload},
+    resolve::{Health, Mode, Observed, Present, Relation, Use, Values, Workload},
     snapshot::{Digest, ObjectName},
     template::{Reference, Template},
 };
@@ -128,9 +128,9 @@ pub(super) async fn of_workload(
         let learned = learned(target, inventory, workload, used, present).await?;
         let present = learned.as_ref().unwrap_or(present);
         let mut standing = without_contents(workload, inventory, used, present);
-        // If only keys changed that the workload does not use, it keeps its snapshot.
-        let may_read_the_same = matches!(standing, SourceState::Pinned | SourceState::AsCreated);
-        if let (LiveSource::Present(present), Some(held), true) = (present, &used.snapshot, may_read_the_same)
+        // Only keys that the workload does not use may have changed.
+        if let (LiveSource::Present(present), Some(held), SourceState::AsCreated) =
+            (present, &used.snapshot, standing)
         {
             let held = ObjectName::new(used.source.kind, held.clone());
             let held = source(target, &workload.key(&held)).await?;
@@ -255,47 +255,27 @@ fn without_contents(
     used: &Use,
     present: &LiveSource,
 ) -> SourceState {
-    let (source, snapshot) = (&used.source, used.snapshot.as_deref());
     let record = &workload.record;
-    let excluded = record.uses.iter().any(|used| used.source == *source && used.excluded);
-    match (present, snapshot) {
-        (LiveSource::Forbidden, _) => SourceState::Unknown,
-        (LiveSource::Missing, None) if is_optional(workload, source) => SourceState::Absent,
-        (LiveSource::Missing, None) => SourceState::Missing,
-        (LiveSource::Missing, Some(_)) => SourceState::SourceGone,
-        (LiveSource::Present(present), _) if present.is_bound_itself() => SourceState::Bound,
-        (LiveSource::Present(present), None)
-            if !excluded
-                && (present.is_live() == Some(true) || (used.live && present.is_live().is_none())) =>
-        {
-            // The digest in `seen` of a Secret uses a key of the installation, so it may be unknown here.
-            let is_known = |seen: &Digest| present.digests().judge(seen).is_some();
-            match record.seen(source) {
-                Some(seen) if !is_known(seen) || present.digests().contains(seen) => SourceState::Live,
-                _ if !workload.kind.rolls => SourceState::AsCreated,
-                _ if record.track => SourceState::Pending,
-                _ => SourceState::Paused,
-            }
-        }
-        (LiveSource::Present(present), _) if excluded || present.stays_as_written() => SourceState::AsWritten,
-        (LiveSource::Present(_), None) if !workload.kind.rolls => SourceState::AsWritten,
-        (LiveSource::Present(_), None) if record.track => SourceState::Pending,
-        (LiveSource::Present(_), None) => SourceState::Paused,
-        (LiveSource::Present(present), Some(snapshot)) => {
-            let held = ObjectName::new(source.kind, snapshot);
-            let digest = inventory.snapshots.get(&workload.key(&held)).and_then(|snapshot| snapshot.digest);
-            if digest.is_some_and(|digest| present.digests().contains(&digest)) {
-                SourceState::Current
-            } else if !workload.kind.rolls {
-                SourceState::AsCreated
-            } else if record.has_seen(source, present.digests()) {
-                SourceState::Pinned
-            } else if record.track {
-                SourceState::Pending
-            } else {
-                SourceState::Paused
-            }
-        }
+    let present = match present {
+        LiveSource::Forbidden => return SourceState::Unknown,
+        LiveSource::Missing if used.snapshot.is_some() => return SourceState::SourceGone,
+        LiveSource::Missing if is_optional(workload, &used.source) => return SourceState::Absent,
+        LiveSource::Missing => return SourceState::Missing,
+        LiveSource::Present(present) => Present::from(&**present),
+    };
+    let to_it = record.uses.iter().filter(|other| other.source == used.source);
+    let relation = |used| record.relation(used, &present, inventory.held_digest(workload, used).as_ref());
+    match to_it.map(relation).max().unwrap_or(Relation::Apart) {
+        // The digest of a Secret uses a key of the installation.
+        Relation::AtSource(Mode::Live) | Relation::Unjudged => SourceState::Live,
+        Relation::AtSource(Mode::Bound) => SourceState::Bound,
+        Relation::AtSource(_) => SourceState::AsWritten,
+        Relation::Seen(Values::Rejected) => SourceState::Pinned,
+        Relation::Seen(_) | Relation::Unrecorded | Relation::Apart => SourceState::Current,
+        Relation::Behind if workload.kind.rolls && record.track => SourceState::Pending,
+        Relation::Behind if workload.kind.rolls => SourceState::Paused,
+        Relation::Behind if used.snapshot.is_none() && !used.live => SourceState::AsWritten,
+        Relation::Behind => SourceState::AsCreated,
     }
 }
 

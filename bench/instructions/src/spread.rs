@@ -75,7 +75,7 @@ pub(crate) fn waves() {
                     content: present.digests(),
                     set: None,
                 };
-                Member { workload: name, standing: record.standing(&view, |_| false), is_rolling: false }
+                Member { workload: name, standing: record.standing(&view, |_| None), is_rolling: false }
             });
             spread = Some(Spread::of(&policy, ChangeVerdict::default(), Timestamp::UNIX_EPOCH, members));
         });

@@ -21,6 +21,7 @@ mod optin;
 mod pending;
 mod policy;
 mod refused_rule;
+mod relation;
 mod revisions;
 mod schema;
 mod schema_rule;
@@ -49,6 +50,7 @@ pub use policy::{
     DEFAULT_MIN_INTERVAL, MissingPolicy, Policy, auto_roll_time, auto_roll_value, hold_text,
     order_of_namespace, parse_duration, parse_keep, parse_max_in_flight, roll_time, unpin_roll_value,
 };
+pub use relation::{Mode, Relation, Values};
 pub use revisions::{Past, RevisionsOf};
 pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema_for, refused_by_schema};
 pub use set::{SetVersion, SetWait, invalid_set};

@@ -283,28 +283,3 @@ pub fn is_pending(record: &Record, mut present: impl FnMut(&ObjectName) -> Optio
             .iter()
             .any(|used| present(&used.source).is_some_and(|source| record.is_pending_for(used, &source)))
 }
-
-impl Record {
-    /// Whether a poke would change this reference of a workload that tracks, or the content of the source that it has seen.
-    pub fn is_pending_for(&self, used: &Use, source: &Present) -> bool {
-        // A second snapshot of one source is listed under its own name; the first one decides for the source.
-        if used.on_hold || source.is_snapshot {
-            return false;
-        }
-        if !used.excluded && (source.live == Some(true) || (used.live && source.live.is_none())) {
-            // A reference that confrev rewrote must return to the source's name.
-            return match used.snapshot {
-                Some(_) => self.seen(&used.source).is_some(),
-                None => !self.has_seen(&used.source, &source.digests),
-            };
-        }
-        // The same; a snapshot that the user named is not in `seen`, and stays.
-        if used.excluded || (source.stays_as_written && !source.bound_itself) {
-            return used.snapshot.is_some() && self.seen(&used.source).is_some();
-        }
-        if source.bound_itself {
-            return used.snapshot.is_none() || self.seen(&used.source).is_some();
-        }
-        used.snapshot.is_none() || !self.has_seen(&used.source, &source.digests)
-    }
-}

@@ -10,11 +10,12 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    AnalysisRun, ChangeVerdict, EndedWave, Health, Record, RunState, SpreadPolicy, Use, Waves, has_deadline,
+    AnalysisRun, ChangeVerdict, EndedWave, Health, Record, RunState, SpreadPolicy, Use, Values, Waves,
+    has_deadline,
 };
 use crate::{
     kinds::WorkloadKind,
-    snapshot::{Digests, ObjectName},
+    snapshot::{Digest, Digests, ObjectName},
 };
 
 /// A workload that uses a source.
@@ -154,9 +155,9 @@ pub struct WorkloadView<'v> {
 }
 
 impl Record {
-    /// The state of the workload towards the present content of a source. `holds_other`: whether the snapshot in this
-    /// reference is known to hold other content.
-    pub fn standing(&self, view: &WorkloadView<'_>, holds_other: impl Fn(&Use) -> bool) -> Standing {
+    /// The state of the workload towards the present content of a source. `held`: the digest of the snapshot in a reference, if it
+    /// is known.
+    pub fn standing(&self, view: &WorkloadView<'_>, held: impl Fn(&Use) -> Option<Digest>) -> Standing {
         let WorkloadView { kind, path: [namespace, name], namespace_order, health, source, content, set } =
             *view;
         let uses = || self.uses.iter().filter(|used| used.source == *source && !used.excluded);
@@ -193,19 +194,16 @@ impl Record {
             let place = RollOrder::of(order, health, was_unhealthy, seed, &path);
             return Standing::Waits(Waiting { place });
         }
-        // Admission records this for a workload that reads some keys: both contents may have the same values there.
-        let is_recorded = tie.pinned.is_some();
-        let rejects =
-            uses().any(|used| (used.snapshot.is_some() && is_recorded) || (used.whole && holds_other(used)));
-        // No verdict on the content: the workload never had it.
-        if rejects && tie.unused {
-            return Standing::Apart;
-        }
-        // A workload that does not track keeps its snapshot whatever the content.
-        match (uses().any(holds_other), self.track) {
-            (true, true) if !rejects => return Standing::Unaffected,
-            (true, false) => return Standing::Apart,
-            (true | false, _) => {}
+        let values = uses().map(|used| self.values(used, content, held(used).as_ref()));
+        let values = values.max().unwrap_or(Values::Present);
+        let rejects = values == Values::Rejected;
+        match (values, self.track) {
+            // No verdict on the content: the workload never had it.
+            (Values::Rejected, _) if tie.unused => return Standing::Apart,
+            // A workload that does not track keeps its snapshot whatever the content.
+            (Values::Equal | Values::Rejected, false) => return Standing::Apart,
+            (Values::Equal, true) => return Standing::Unaffected,
+            (Values::Present | Values::Rejected, _) => {}
         }
         let turn = tie.moved;
         let gives_up = has_deadline(&kind.kind);
@@ -214,7 +212,7 @@ impl Record {
         Standing::Moved(Moved {
             health,
             was_unhealthy,
-            rolled_back: self.track && rejects,
+            rolled_back: rejects,
             gives_up,
             since: turn.or(self.pace.written),
             in_turn: turn.is_some(),

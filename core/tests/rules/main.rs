@@ -23,6 +23,7 @@ mod pins_of_keys;
 mod properties;
 mod recorded_sources;
 mod reference_forms;
+mod relation;
 mod reverts;
 mod rules;
 mod schemas;

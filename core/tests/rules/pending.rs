@@ -246,7 +246,11 @@ fn standing_follows_record_and_present_content() {
             content: content.digests(),
             set: None,
         };
-        match record.standing(&view, |used| used.snapshot.as_deref() != Some(BLUE)) {
+        let held = |used: &Use| match used.snapshot.as_deref() {
+            Some(BLUE) => content.digest(),
+            _ => Digest::of_bytes("other"),
+        };
+        match record.standing(&view, |used| Some(held(used))) {
             Standing::Apart => "apart",
             Standing::Unaffected => "unaffected",
             Standing::Waits(_) => "waits",
@@ -329,7 +333,7 @@ fn joint_moves_have_one_order() {
                 content: content.digests(),
                 set,
             };
-            match record.standing(&view, |_| true) {
+            match record.standing(&view, |_| Some(Digest::of_bytes("other"))) {
                 Standing::Waits(waiting) => waiting.place,
                 other => panic!("{other:?}"),
             }

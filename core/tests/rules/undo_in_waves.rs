@@ -4,7 +4,7 @@ use confrev::{
     annotations,
     kinds::Kinds,
     resolve::{Health, Record, Standing, Workload, WorkloadView},
-    snapshot::Rotated,
+    snapshot::{Digest, Rotated},
 };
 use serde_json::{Value, json};
 
@@ -50,7 +50,8 @@ fn standing(world: &World, stored: &Value) -> Standing {
         set: None,
     };
     let of_present = confrev::snapshot::snapshot_name("demo", &present.digest(), 10);
-    record.standing(&view, |used| used.snapshot.as_deref() != Some(&of_present))
+    let held = |is_present| if is_present { present.digest() } else { Digest::of_bytes("other") };
+    record.standing(&view, |used| Some(held(used.snapshot.as_deref() == Some(&of_present))))
 }
 
 /// The waves still move it, and it says nothing about the content.

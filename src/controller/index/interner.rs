@@ -192,8 +192,8 @@ mod tests {
     use super::*;
     use crate::{
         cluster::Version,
-        controller::index::fixture::{self, digest, object},
-        resolve::ReadKey,
+        controller::index::fixture::{self, object},
+        tie::ReadKey,
     };
 
     fn text(text: &str) -> Arc<str> {

@@ -152,7 +152,7 @@ mod tests {
 
     /// A workload on a content of a, which used another snapshot of a before.
     fn moved(content: Option<u8>, previous: Option<u8>) -> Record {
-        let previous = previous.map(|content| (object("a"), snapshot("a", content)));
+        let previous = previous.map(|content| snapshot("a", content));
         record("web", &[used("a", content)]).tied(&object("a"), |tie| tie.previous = previous)
     }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use super::{
     Index,
     change::IndexChange,
-    records::{KnownSource, SnapshotRecord, SourceRecord, User},
+    records::{KnownSource, SourceRecord, User},
     shares::{self, Class},
 };
 use crate::{
     cluster::{Owner, Precondition, WorkloadKey},
     controller::name::Name,
     kinds::WorkloadKind,
-    resolve::{Health, Present, Record, Use, is_pending},
+    resolve::{Health, Present, Record, Relation, Use, Values, is_pending},
     snapshot::{Digest, ObjectName},
 };
 
@@ -204,21 +204,14 @@ impl Index {
     ) -> impl Iterator<Item = &'r Use> {
         record.uses.iter().filter(move |used| {
             // A workload that does not track keeps its snapshots anyway, and so does a hold.
-            if !record.track || used.excluded || used.on_hold {
+            if !record.track || used.on_hold {
                 return false;
             }
             let source = Name::new(namespace, used.source.clone());
             let Some(found) = self.existing_source(&source) else { return false };
-            record.has_seen(&used.source, &found.present.digests)
-                && self.rejects(record, used, &source, found)
+            let held = self.held_digest(used, &source);
+            record.relation(used, &found.present, held) == Relation::Seen(Values::Rejected)
         })
-    }
-
-    /// Whether a workload reads other values than those of the source, of which it has seen the content. Admission records this
-    /// for a workload that reads some keys: both contents may have the same values there.
-    pub(crate) fn rejects(&self, record: &Record, used: &Use, source: &Name, found: &SourceRecord) -> bool {
-        let is_recorded = used.snapshot.is_some() && record.pinned(&used.source).is_some();
-        is_recorded || (used.whole && self.holds_other(used, source, found))
     }
 
     /// The sources of which a workload keeps other content than the one that it has seen, whatever the present content.
@@ -228,24 +221,15 @@ impl Index {
         record: &'r Record,
     ) -> impl Iterator<Item = &'r Use> {
         record.uses.iter().filter(move |used| {
-            let Some(snapshot) = used.snapshot.as_ref().filter(|_| !used.on_hold) else { return false };
-            let held = || {
-                self.snapshots.get(&Name::new(namespace, used.source.clone()).sibling(Arc::clone(snapshot)))
-            };
-            let seen = record.seen(&used.source);
-            // Digests under different keys cannot be compared.
-            let is_other = |(held, seen): (&SnapshotRecord, &Digest)| {
-                held.digest.key() == seen.key() && held.digest != *seen
-            };
-            record.pinned(&used.source).is_some() || (used.whole && held().zip(seen).is_some_and(is_other))
+            let held = self.held_digest(used, &Name::new(namespace, used.source.clone()));
+            record.keeps_other(used, held)
         })
     }
 
-    /// Whether the snapshot that replaces a source is known, and holds other content than the source.
-    pub(crate) fn holds_other(&self, used: &Use, source: &Name, found: &SourceRecord) -> bool {
-        let held =
-            used.snapshot.as_ref().and_then(|name| self.snapshots.get(&source.sibling(Arc::clone(name))));
-        held.is_some_and(|held| !found.present.digests.contains(&held.digest))
+    /// The digest of the snapshot that replaces a source in a template, if it is known.
+    pub(crate) fn held_digest(&self, used: &Use, source: &Name) -> Option<&Digest> {
+        let snapshot = source.sibling(Arc::clone(used.snapshot.as_ref()?));
+        Some(&self.snapshots.get(&snapshot)?.digest)
     }
 
     /// The missing sources that a workload refers to: its pods do not start.

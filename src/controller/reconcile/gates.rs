@@ -67,10 +67,7 @@ pub(super) fn shut(index: &Index, key: &WorkloadKey, record: &Record, now: Times
         return Some(Shut { gate: "set", until: now + TURN, is_expected: true, events: Vec::new() });
     }
     let sets: Vec<_> = known()
-        .filter(|(used, known)| {
-            let is_live = used.live || known.present.live == Some(true);
-            !used.excluded && (is_live || !known.present.stays_as_written)
-        })
+        .filter(|(used, known)| known.present.mode_for(used).rolls())
         .filter_map(|(used, known)| Some((&used.source, known.gates.as_ref()?.set.as_deref()?)))
         .collect();
     let wait = moving().find_map(|(used, _)| SetWait::of(&used.source, sets.iter().copied()))?;
@@ -126,8 +123,8 @@ mod tests {
     use crate::{
         controller::index::{
             fixture::{
-                digest, failed, having_seen, index, key, object, record, reverting, snapshot, snapshot_record,
-                source, source_record, used,
+                digest, failed, having_seen, index, key, object, record, reverting, snapshot,
+                snapshot_record, source, source_record, used,
             },
             records::{Gates, NamespaceSettings, SnapshotRecord},
         },

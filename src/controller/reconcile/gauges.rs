@@ -65,7 +65,7 @@ mod tests {
                 state::State,
             },
         },
-        resolve::{Health, Record},
+        resolve::Health,
         telemetry::metrics::StateCounts,
     };
 

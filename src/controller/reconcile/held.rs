@@ -13,8 +13,8 @@ use crate::{
         name::Name,
     },
     resolve::{
-        ChangeVerdict, Health, Member, Proof, Record, RollOrder, RunState, SetVersion, Spread, Standing, Use,
-        Wait, Waiting, WorkloadView,
+        ChangeVerdict, Health, Member, Mode, Proof, Record, RollOrder, RunState, SetVersion, Spread,
+        Standing, Use, Wait, Waiting, WorkloadView,
     },
     snapshot::{Digest, Digests, ObjectName},
 };
@@ -343,10 +343,10 @@ impl Kept {
 /// Whether admission can keep a workload that rolls from the content of this source: all its references to the source state what to
 /// keep, in the mode that the source has, and the source itself says that its changes wait for their turn.
 fn keeps(record: &Record, source: &ObjectName, known: &SourceRecord) -> bool {
-    let mode = known.present.live;
-    let keeps = |used: &Use| match used.snapshot {
-        Some(_) => !known.present.stays_as_written && mode != Some(true),
-        None => used.live && mode != Some(false) && record.seen(source).is_some(),
+    let keeps = |used: &Use| match (known.present.mode_for(used), &used.snapshot) {
+        (Mode::Snapshot, snapshot) => snapshot.is_some(),
+        (Mode::Live, None) => used.live && record.seen(source).is_some(),
+        _ => false,
     };
     let mut uses = record.uses.iter().filter(|used| used.source == *source && !used.excluded);
     known.spread.is_limited() && uses.all(keeps)
@@ -465,7 +465,7 @@ pub(super) fn standing(
         content: &known.present.digests,
         set: known.spread.set.as_deref(),
     };
-    record.standing(&view, |used| index.holds_other(used, source, known))
+    record.standing(&view, |used| index.held_digest(used, source).copied())
 }
 
 #[cfg(test)]
@@ -477,7 +477,7 @@ mod tests {
             Action, Config, Outcome, State,
             index::{
                 fixture::{
-                    self, digest, failed, having_seen, key, object, record, reverting, snapshot, source, used,
+                    self, failed, having_seen, key, object, record, reverting, snapshot, source, used,
                 },
                 records::SnapshotRecord,
             },

@@ -231,9 +231,8 @@ impl State {
         self.index.kept(&key.namespace, record).find(|used| used.source == source.object)?;
         let rejected = record.pinned(&source.object);
         let keys = record.keys_of(&source.object);
-        let rejected = rejected
-            .zip(keys)
-            .map(|(digest, keys)| (*digest, keys.into_iter().map(str::to_owned).collect()));
+        let rejected =
+            rejected.zip(keys).map(|(digest, keys)| (*digest, keys.into_iter().map(str::to_owned).collect()));
         Some(Pin { rejected })
     }
 

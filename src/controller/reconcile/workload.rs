@@ -241,9 +241,7 @@ fn schema_checks(
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
         let known = index.existing_source(&source).filter(|known| known.has_schema())?;
         let present = &known.present;
-        let is_live = present.live == Some(true) || (used.live && present.live.is_none());
-        let moves = !used.excluded
-            && (is_live || !present.stays_as_written)
+        let moves = present.mode_for(used).rolls()
             && record.is_pending_for(used, present)
             // A workload goes back from refused content.
             && index.refused(&source).is_none();
