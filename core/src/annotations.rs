@@ -22,6 +22,10 @@ pub fn bounded(value: &str) -> &str {
     &value[..value.ceil_char_boundary(LONGEST + 1)]
 }
 
+/// The most bytes in a plan: the API server lets all annotations of an object have as many. Nothing of a plan is remembered but its
+/// time.
+pub const MAX_PLAN: usize = 256 << 10;
+
 /// The most bytes in the annotation `revoked`: hundreds of names.
 pub const MAX_REVOKED: usize = 16 << 10;
 
@@ -143,8 +147,8 @@ keys! {
         "duration; `10s`",
         "at most one automatic roll in this time. It also delays the roll of a workload whose namespace opts out", plain "^(0|[0-9]{1,3}(ms|s|m|h))$";
     ROLL = "roll", Annotation, by User, on Workload,
-        "any text",
-        "a new value rolls to the newest content now";
+        "any text, or a [plan](#plans)",
+        "a new text rolls to the newest content now; a new plan moves what it names";
     MOUNT = "mount", Annotation, by User, on Workload,
         "`name[,name]=PATH`",
         "mounts these ConfigMaps in every container. Without `=PATH`, the folder is `/etc/kubernetes/configmaps`";

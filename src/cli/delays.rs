@@ -23,8 +23,8 @@ use crate::{
     annotations,
     cluster::ApiError,
     resolve::{
-        AnalysisRun, ChangeVerdict, EndedWave, Health, Member, Observed, Proof, RecordedFailure, RollOrder,
-        RunState, Spread, SpreadPolicy, Standing, Use, Wait, Waiting, WorkloadView, auto_roll_value,
+        AnalysisRun, ChangeVerdict, EndedWave, Health, Member, Observed, Plan, Proof, RecordedFailure,
+        RollOrder, RunState, Spread, SpreadPolicy, Standing, Use, Wait, Waiting, WorkloadView,
         order_of_namespace,
     },
     snapshot::{Digests, ObjectName, SourceKind},
@@ -384,7 +384,7 @@ async fn tried(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>)
     }
     body["metadata"] = json!({
         "uid": text(&workload.value, "/metadata/uid"),
-        "annotations": {annotations::ROLL: auto_roll_value(Timestamp::now(), None)},
+        "annotations": {annotations::ROLL: Plan::every(Timestamp::now(), true).to_value()},
     });
     let path = format!("{}?fieldManager=kubectl-confrev&dryRun=All", workload.path());
     let call = target.api.call(

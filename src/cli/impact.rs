@@ -23,7 +23,7 @@ use crate::{
         ApiError,
         facts::{Fact, FactReader, decide_with_reads},
     },
-    resolve::{Facts, Mode, Need, Observed, Present, Request, Use, Workload, auto_roll_value},
+    resolve::{Facts, Mode, Need, Observed, Plan, Present, Request, Use, Workload},
     schema::Schemas,
     server::Client,
     snapshot::{Digest, ObjectName, SourceKind},
@@ -277,7 +277,7 @@ async fn refusal(
 ) -> Result<Option<String>, Failure> {
     let mut poked = serde_json::Value::clone(&workload.value);
     poked["metadata"]["annotations"][annotations::ROLL] =
-        auto_roll_value(jiff::Timestamp::now(), None).into();
+        Plan::every(jiff::Timestamp::now(), true).to_value().into();
     let (old, new) = (workload.value.to_string(), poked.to_string());
     let read = |text| Workload::parse(&workload.kind, text).ok();
     let (Some(old), Some(new)) = (read(&old), read(&new)) else { return Ok(None) };

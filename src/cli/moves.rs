@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     annotations,
-    resolve::{Observed, Policy, Workload, hold_text, unpin_roll_value},
+    resolve::{Observed, Plan, Policy, To, Workload, hold_text},
     snapshot::ObjectName,
     template::Template,
 };
@@ -532,7 +532,8 @@ impl FoundWorkload {
         let now = jiff::Timestamp::now();
         let (roll, said) = if let Some(source) = only {
             let said = self.says(source, self.held().get(source), "its present content");
-            (unpin_roll_value(source, now), said)
+            let plan = Plan::of_person(now, [(source.clone(), To::Present.into())].into());
+            (plan.to_value(), said)
         } else {
             let said = format!("{workload}: rolls to the present content of all its sources");
             (format!("unpin-{now}"), said)

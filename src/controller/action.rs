@@ -8,8 +8,11 @@ use crate::{
     cluster::{Candidate, Event, LiveWorkload, Owner, Precondition, Version, WorkloadKey},
     controller::{index::live_findings::Verified, name::Name},
     resolve::{Analysis, AnalysisRun, Observed, Record, Verdict},
-    snapshot::Digest,
+    snapshot::{Digest, ObjectName},
 };
+
+/// The sources that a roll moves, each to the content with this digest.
+pub(crate) type Moves = Vec<(ObjectName, Digest)>;
 
 /// An operation on the API server.
 #[derive(Clone, Debug)]
@@ -29,10 +32,10 @@ pub enum Action {
         workload: WorkloadKey,
         /// The precondition of the write.
         condition: Precondition,
-        /// The time of the last roll that the workload records.
-        last_roll: Option<Timestamp>,
-        /// The contents to which it is the workload's turn to move, of sources with limits; `None` if it uses no such source.
-        turns: Option<Vec<Digest>>,
+        /// The time of the last plan that the workload records.
+        last_plan: Option<Timestamp>,
+        /// The sources that move, each to this content.
+        moves: Moves,
         /// The sources with a schema to whose contents it would move.
         checks: Vec<SchemaCheck>,
     },

@@ -5,7 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use confrev::annotations;
+use confrev::{
+    annotations,
+    resolve::{Move, Plan, To},
+    snapshot::{Digest, ObjectName, SourceKind},
+};
 use serde_json::Value;
 
 use crate::{
@@ -36,6 +40,10 @@ struct Case<'c> {
     entered: Vec<(String, String)>,
     /// The digest of each live source.
     live: BTreeMap<String, String>,
+    /// The digest of each live source before.
+    old_live: BTreeMap<String, String>,
+    /// The plan of the controller, if this is its write.
+    plan: Option<Plan>,
     is_creation: bool,
 }
 
@@ -83,6 +91,10 @@ impl Model {
             new: references(&template(admitted)),
             entered,
             live: live_digests(&template(admitted)),
+            old_live: old.map(|old| live_digests(&template(old))).unwrap_or_default(),
+            plan: annotation(wanted, annotations::ROLL)
+                .filter(|_| intent.poke)
+                .map(|roll| Plan::parse(roll).unwrap().expect("a plan of the controller")),
             is_creation: old.is_none(),
         };
         let mut pins = Pins::new();
@@ -241,7 +253,7 @@ impl Case<'_> {
             return Ok(Some(pin));
         }
         if by_name {
-            return self.judge_fresh(after, &source, &states).map(|()| None);
+            return self.judge_fresh(before, after, &source, &states).map(|()| None);
         }
         self.judge_snapshot(before, after, &source_key, &states)
     }
@@ -273,6 +285,7 @@ impl Case<'_> {
         let is_fresh = contents.any(|content| stated == Some(&digest(content, keys.as_ref())));
         // A workload that does not follow changes keeps the digest, so that it does not roll.
         let is_kept = !self.track && !self.intent.roll && stated.is_some();
+        let is_kept = is_kept || (self.may_stay(source, states) && stated == self.old_live.get(source));
         if is_fresh || is_kept || self.disturbed {
             return Ok(());
         }
@@ -288,7 +301,7 @@ impl Case<'_> {
     ) -> Judgement {
         let exists = self.model.get(&Key::configmap(&self.key.namespace, &before.name)).is_some();
         if self.ended.contains(&source.name) && !self.is_turn(before) {
-            return self.judge_fresh(after, &source.name, states).map(|()| None);
+            return self.judge_fresh(before, after, &source.name, states).map(|()| None);
         }
         let stays = || {
             if before.name == after.name || self.disturbed || !exists {
@@ -300,7 +313,7 @@ impl Case<'_> {
             return if self.is_creation && !exists { Ok(None) } else { stays() };
         }
         if self.intent.roll {
-            return self.judge_fresh(after, &source.name, states).map(|()| None);
+            return self.judge_fresh(before, after, &source.name, states).map(|()| None);
         }
         if self.is_undo && self.track {
             return stays();
@@ -324,7 +337,7 @@ impl Case<'_> {
             // Only keys changed that the workload does not read.
             None if self.keeps_rejected(&before.name, &source.name, states) => stays(),
             Some(false) if before.name == after.name => Ok(Some(self.pin(source))),
-            _ => self.judge_fresh(after, &source.name, states).map(|()| None),
+            _ => self.judge_fresh(before, after, &source.name, states).map(|()| None),
         }
     }
 
@@ -352,13 +365,30 @@ impl Case<'_> {
         keys_read(&self.old, &[snapshot, source]) != keys_read(&self.new, &[snapshot, source])
     }
 
-    /// The reference must read a content that the source has had since the admission began.
+    /// Whether the controller's plan does not move the source to each content that it has had since the admission began: a source that
+    /// has changed since the controller decided stays as it is, and so does one that the controller did not know.
+    fn may_stay(&self, source: &str, states: &[SourceState]) -> bool {
+        let Some(plan) = &self.plan else { return false };
+        let wanted = plan.moves.get(&ObjectName::new(SourceKind::ConfigMap, source));
+        let Some(Move { to: To::Content(digits), .. }) = wanted else { return true };
+        let is_named = |content: &Value| {
+            let of: Digest = digest(content, None).parse().unwrap();
+            of.hex(digits.len()) == *digits
+        };
+        !states.iter().all(|state| state.content.as_ref().is_some_and(is_named))
+    }
+
+    /// The reference must read a content that the source has had since the admission began, unless the plan leaves it as it is.
     fn judge_fresh(
         &self,
+        before: &Reference,
         after: &Reference,
         source: &str,
         states: &[SourceState],
     ) -> Result<(), (&'static str, String)> {
+        if before.name == after.name && !self.is_turn(before) && self.may_stay(source, states) {
+            return Ok(());
+        }
         if self.is_source(&after.name) {
             return Err(("fresh", "the reference was not resolved".to_owned()));
         }

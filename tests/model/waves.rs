@@ -422,6 +422,20 @@ fn former_violations_of_waves_keep_every_promise() {
             vec![Step::Toggle { workload: 0 }],
             vec![(106, CallFault::Lost)],
         ),
+        (
+            "a person stops a change that is refused",
+            vec![
+                Step::Sync,
+                Step::Change {
+                    namespace: None,
+                    content: 3,
+                    settings: Settings { waves: Some("1, 50%"), bake: None, reverts: true, analysed: false },
+                },
+                Step::Seconds(1),
+                Step::Decide(Decision::Abort),
+            ],
+            vec![],
+        ),
     ] {
         assert_eq!(run(&steps, &faults), Ok(()), "{what}");
     }

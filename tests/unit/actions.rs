@@ -121,8 +121,8 @@ async fn only_conflicts_of_rolls_read_the_workload() {
     let poke = |version: &str| Action::Poke {
         workload: key("web"),
         condition: Precondition::Version(version.to_owned()),
-        last_roll: None,
-        turns: None,
+        last_plan: None,
+        moves: Vec::new(),
         checks: Vec::new(),
     };
     assert_eq!(run(&server([web.clone()]), poke("1")).await, "Poked");
@@ -133,19 +133,19 @@ async fn only_conflicts_of_rolls_read_the_workload() {
     assert_eq!(run(&server, poke("1")).await, "error Refused");
 }
 
-/// The clock of the previous leader may have been ahead.
+/// The clock of the previous leader, or of a person, may have been ahead.
 #[tokio::test]
-async fn roll_is_later_than_the_last_one() {
+async fn roll_is_later_than_the_last_plan() {
     let mut web = with_meta(deployment(&["demo"]), "web");
     web["kind"] = json!("Deployment");
     let server = server([web]);
-    let last_roll: Timestamp = "2200-01-01T00:00:00Z".parse().unwrap();
+    let last_plan: Timestamp = "2200-01-01T00:00:00Z".parse().unwrap();
     let condition = Precondition::Version("1".to_owned());
     let poke = Action::Poke {
         workload: key("web"),
         condition,
-        last_roll: Some(last_roll),
-        turns: None,
+        last_plan: Some(last_plan),
+        moves: Vec::new(),
         checks: Vec::new(),
     };
     assert_eq!(run(&server, poke).await, "Poked");

@@ -148,7 +148,7 @@ async fn admission_reads_likely_objects_in_one_round() {
     let mut image = stored.clone();
     image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     let mut poked = stored.clone();
-    annotate(&mut poked, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
+    annotate(&mut poked, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z *");
     let mut changed = world.clone();
     changed.set("demo", green);
     // The snapshot of the new content exists, too.

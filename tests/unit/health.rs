@@ -62,7 +62,7 @@ fn named(name: &str) -> Value {
 /// A stored workload after a roll by the controller.
 fn poked(world: &mut World, stored: &Value) -> Value {
     let mut wanted = stored.clone();
-    annotate(&mut wanted, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
+    annotate(&mut wanted, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z *");
     world.update(&wanted, stored)
 }
 
@@ -339,7 +339,7 @@ fn stateful_set_unhealthy_before_change_holds_no_others() {
         world.set("demo", json!({"color": "green"}));
         let stored = status(&web, before, ["a", "a"]);
         let mut wanted = stored.clone();
-        annotate(&mut wanted, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
+        annotate(&mut wanted, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z *");
         let web = world.review(&kind, &wanted, Some(&stored)).object;
 
         let (limit, green) = (json!({annotations::MAX_IN_FLIGHT: "1"}), json!({"color": "green"}));

@@ -15,7 +15,7 @@ fn min_interval_holds_despite_wrong_clock() {
         let mut object = stored(&mut world, "web");
         let mut desk = Desk::new();
         let last = desk.now + SignedDuration::from_secs(last_roll);
-        annotate(&mut object, annotations::ROLL, &confrev::resolve::auto_roll_value(last, None));
+        annotate(&mut object, annotations::ROLL, &confrev::resolve::Plan::every(last, true).to_value());
         desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
         desk.act(&json!({"color": "green"}), &json!({}), "2");
         desk.pass(waits - 1);
@@ -40,7 +40,7 @@ fn roll_with_lost_response_counts_for_min_interval() {
     desk.act(&green, &json!({}), "2");
     desk.pass(5);
     // The watch reports the roll, whose content is no longer the newest.
-    annotate(&mut object, annotations::ROLL, &confrev::resolve::auto_roll_value(desk.now, None));
+    annotate(&mut object, annotations::ROLL, &confrev::resolve::Plan::every(desk.now, true).to_value());
     desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
     desk.pass(9);
     let early = desk.act(&green, &json!({}), "2");

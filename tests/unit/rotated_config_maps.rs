@@ -51,7 +51,7 @@ fn newly_rotated_configmap_returns_to_its_name() {
     assert_ne!(volume(&stored, 1), "bundle");
     world.rotated = Rotated::with(["bundle".to_owned()]);
     let mut poked = stored.clone();
-    annotate(&mut poked, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
+    annotate(&mut poked, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z *");
     let poked = world.update(&poked, &stored);
     assert_eq!((volume(&poked, 0), volume(&poked, 1)), (volume(&stored, 0), "bundle"));
 }

@@ -310,7 +310,7 @@ fn guessed_digest_in_a_review_changes_no_answer() {
                 let mut new = old.clone();
                 new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
                 if is_poke {
-                    annotate(&mut new, annotations::ROLL, "auto-2026-01-01T00:00:00Z");
+                    annotate(&mut new, annotations::ROLL, "auto-2026-01-01T00:00:00Z *");
                 }
                 let answer = world.clone().update(&new, &old);
                 (volume(&answer).to_owned(), seen(&answer) == guess(password).to_string())
@@ -542,7 +542,7 @@ proptest! {
         for (step, keys) in keyings.iter().enumerate() {
             world.keying = keying(keys);
             let mut poked = stored.clone();
-            let value = format!("auto-2026-01-01T00:00:{step:02}Z");
+            let value = format!("auto-2026-01-01T00:00:{step:02}Z *");
             annotate(&mut poked, annotations::ROLL, if by_person { "x" } else { &value });
             let next = world.update(&poked, &stored);
             prop_assert_eq!(template(&next), template(&first));

@@ -190,7 +190,7 @@ impl<'r> Resolver<'r> {
             self.now_live.insert(source.clone(), prior);
             return Ok(());
         }
-        let is_asked = self.asked.includes(source);
+        let is_asked = self.asks_for(source);
         let is_kept = |prior: &Digest| match read.judge(prior) {
             Some(true) => true,
             Some(false) => {

@@ -11,9 +11,10 @@ use super::{
     holds::{self, HoldRule, Holds},
     misplaced, mount,
     optin::{Giver, OptIn, opt_in},
+    plan::{Plan, Planned, To},
     policy::{MissingPolicy, Policy},
     undo,
-    used::{RequiredKeys, RollRequest, UsedKeys, has_new_roll, has_other_roll, required_keys},
+    used::{RequiredKeys, UsedKeys, has_new_roll, has_other_roll, required_keys},
 };
 use crate::{
     annotations,
@@ -123,8 +124,8 @@ pub(super) struct Resolver<'r> {
     pub(super) has_new_roll: bool,
     /// `roll` differs from the stored value. In a later pass of one admission, a new value looks as if an undo restored it.
     pub(super) has_other_roll: bool,
-    /// The sources whose newest content a person asks for.
-    pub(super) asked: RollRequest,
+    /// What the request moves, if its value of `roll` is a plan.
+    pub(super) plan: Option<Plan>,
     /// A person or the controller changed `roll`.
     pub(super) is_poke: bool,
     pub(super) needs: BTreeSet<Need>,
@@ -164,7 +165,7 @@ impl<'r> Resolver<'r> {
             same_template: None,
             has_new_roll: !keeps_settings && has_new_roll(request),
             has_other_roll: !keeps_settings && has_other_roll(request),
-            asked: if keeps_settings { RollRequest::Nothing } else { RollRequest::of(request) },
+            plan: None,
             is_poke: !keeps_settings
                 && old.is_some_and(|old| {
                     request.new.annotation(annotations::ROLL) != old.annotation(annotations::ROLL)
@@ -187,7 +188,13 @@ impl<'r> Resolver<'r> {
         let references = self.references(template);
         let used = UsedKeys::of(&references);
         self.required = required_keys(&references);
-        match self.find_holds() {
+        if !self.keeps_settings {
+            match Plan::of(self.request) {
+                Ok(plan) => self.plan = plan,
+                Err(wrong) => return Pass::Decided(denied(self.request, &[wrong])),
+            }
+        }
+        match self.find_holds().and_then(|()| self.check_plan()) {
             Ok(()) => {}
             Err(Stop::Unknown) => return Pass::Needs(self.needs),
             Err(Stop::Deny(reason)) => return Pass::Decided(denied(self.request, &[reason])),
@@ -394,6 +401,16 @@ impl<'r> Resolver<'r> {
             }
             Ok(of) => of,
         };
+        let named = of.clone().unwrap_or_else(|| object.clone());
+        let planned = self.planned(&named, &object);
+        if planned.is_err() {
+            self.expect_newest(named.clone(), of.is_some().then(|| object.name.to_string()));
+        }
+        let planned = planned?;
+        let (of, object) = match &planned {
+            Planned::To(snapshot) => (Some(named), snapshot.clone()),
+            Planned::Free | Planned::Stays | Planned::Moves => (of, object),
+        };
         match self.hold_rule(of.as_ref().unwrap_or(&object), &object)? {
             HoldRule::Held(name) => {
                 return Ok(ResolvedReference::Snapshot { source: of.unwrap_or(object), name });
@@ -401,9 +418,12 @@ impl<'r> Resolver<'r> {
             HoldRule::Ended => return self.by_source_name(of.unwrap_or(object), reference, used),
             HoldRule::Free => {}
         }
+        if matches!(planned, Planned::Stays) {
+            return Ok(self.stay(of.as_ref(), &object));
+        }
         let Some(source) = of else { return self.by_source_name(object, reference, used) };
         // A snapshot that the user names stays, whatever the mode of its source. It must be listed in order to be bound.
-        if !self.stored.contains(&object) || self.is_dangling(&object)? {
+        if !self.stored.contains(&object) || matches!(planned, Planned::To(_)) || self.is_dangling(&object)? {
             return self.changed_snapshot(source, &object, reference, used);
         }
         let stays = self.stays_as_written(&source);
@@ -413,13 +433,43 @@ impl<'r> Resolver<'r> {
         if stays? {
             // A reference that confrev rewrote returns to the source's name; only the sources of such references are in `seen`. A
             // snapshot that the user named stays.
-            if self.asked.includes(&source) || self.seen(&source).is_some() {
+            if self.asks_for(&source) || self.seen(&source).is_some() {
                 self.enter_live(&source, &object.name, used)?;
                 return Ok(self.written(source));
             }
             return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
         self.unchanged_snapshot(source, &object, used)
+    }
+
+    /// A reference that stays as it is stored, resolved or not.
+    fn stay(&mut self, of: Option<&ObjectName>, object: &ObjectName) -> ResolvedReference {
+        let source = of.unwrap_or(object).clone();
+        self.keep_seen(&source);
+        if let Some(live) = self.prior_live.get(&source).filter(|_| of.is_none()) {
+            self.now_live.insert(source.clone(), *live);
+        }
+        // A source that is bound itself is its own snapshot.
+        let is_bound = self.prior.get(object).is_some_and(|name| **name == *object.name);
+        if of.is_none() && !is_bound {
+            return ResolvedReference::Source(source);
+        }
+        ResolvedReference::Snapshot { source, name: object.name.to_string() }
+    }
+
+    /// Whether a person asks for the newest content of a source, by a new value of `roll`.
+    pub(super) fn asks_for(&self, source: &ObjectName) -> bool {
+        match &self.plan {
+            Some(plan) if plan.is_automatic => false,
+            Some(plan) => plan.of_source(source).is_some_and(|wanted| wanted.to == To::Present),
+            None => self.has_new_roll && self.is_free_text(),
+        }
+    }
+
+    /// Whether the value of `roll` is a person's own text, and no plan.
+    pub(super) fn is_free_text(&self) -> bool {
+        let roll = self.request.new.annotation(annotations::ROLL);
+        roll.is_some_and(|roll| Plan::parse(roll) == Ok(None))
     }
 
     /// A reference to the source itself. A source that is bound itself is listed in `sources` as its own snapshot, so that its
@@ -457,7 +507,7 @@ impl<'r> Resolver<'r> {
     }
 
     /// Whether no object has the name of this snapshot, and no earlier decision wrote that name.
-    fn is_dangling(&mut self, object: &ObjectName) -> Result<bool, Stop> {
+    pub(super) fn is_dangling(&mut self, object: &ObjectName) -> Result<bool, Stop> {
         let is_known = self.prior.source_of(object.kind, &object.name).is_some();
         Ok(!is_known && !self.is_out_of_reach(object) && self.live(object)?.is_none())
     }
@@ -475,7 +525,9 @@ impl<'r> Resolver<'r> {
         let prior =
             self.prior.get(&source).filter(|kept| ***kept != *source.name || !self.is_live(&source)).cloned();
         if self.live(&source)?.is_some() {
-            if let Some(refused) = self.refused(&source)? {
+            if !self.is_forced(&source)
+                && let Some(refused) = self.refused(&source)?
+            {
                 let name = self.without_refused(&source, prior.as_deref(), &refused, used)?;
                 return Ok(ResolvedReference::Snapshot { source, name });
             }
@@ -568,7 +620,9 @@ impl<'r> Resolver<'r> {
             self.keep_seen_or_mark(&source, object)?;
             return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
         }
-        if let Some(refused) = self.refused(&source)? {
+        if !self.is_forced(&source)
+            && let Some(refused) = self.refused(&source)?
+        {
             let name = self.without_refused(&source, Some(&object.name), &refused, used)?;
             return Ok(ResolvedReference::Snapshot { source, name });
         }
@@ -580,7 +634,7 @@ impl<'r> Resolver<'r> {
             Seen::Rejected | Seen::Unknown => self.is_poke,
         };
         let is_applied = self.is_applied(&source, object, used);
-        if self.asked.includes(&source) || lacks_keys {
+        if self.asks_for(&source) || lacks_keys {
             let name = self.present_content(&source, Some(&object.name), used)?;
             return Ok(ResolvedReference::Snapshot { source, name });
         }
@@ -627,7 +681,7 @@ impl<'r> Resolver<'r> {
 
     /// Whether the request restores the template of a live revision: such an undo rejects the pending change.
     pub(super) fn is_undo(&mut self) -> Result<bool, Stop> {
-        if self.has_new_roll {
+        if self.has_new_roll || self.plan.is_some() {
             return Ok(false);
         }
         undo::is_undo(self.request, self.facts).map_err(|need| {

@@ -8,7 +8,8 @@ use super::{
     Decision, Request,
     mount::{self, Mount},
     optin::Giver,
-    policy::{Policy, auto_roll_time, hold_text},
+    plan::auto_roll_time,
+    policy::{Policy, hold_text},
     undo::kept_settings,
 };
 use crate::{

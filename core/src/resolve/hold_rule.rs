@@ -120,7 +120,7 @@ impl Resolver<'_> {
                 &held,
                 &format!("this request does not change it to {:?}", object.name),
             );
-        } else if self.asked.includes(source) {
+        } else if self.asks_for(source) {
             self.warn_hold_stays(
                 source,
                 &held,

@@ -19,6 +19,8 @@ mod misplaced;
 mod mount;
 mod optin;
 mod pending;
+mod plan;
+mod plan_rule;
 mod policy;
 mod refused_rule;
 mod relation;
@@ -46,9 +48,10 @@ pub use health::{Health, Referrer, has_deadline, may_lend_template};
 pub use malformed::malformed;
 pub use mount::Mount;
 pub use pending::{Pace, Present, Record, Use, is_pending};
+pub use plan::{Move, Plan, To, auto_roll_time, plan_time, roll_time};
 pub use policy::{
-    DEFAULT_MIN_INTERVAL, MissingPolicy, Policy, auto_roll_time, auto_roll_value, hold_text,
-    order_of_namespace, parse_duration, parse_keep, parse_max_in_flight, roll_time, unpin_roll_value,
+    DEFAULT_MIN_INTERVAL, MissingPolicy, Policy, hold_text, order_of_namespace, parse_duration, parse_keep,
+    parse_max_in_flight,
 };
 pub use relation::{Mode, Relation, Values};
 pub use revisions::{Past, RevisionsOf};

@@ -8,7 +8,10 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Health, MissingPolicy, Observed, Policy, Workload, policy::auto_roll_time};
+use super::{
+    Health, MissingPolicy, Observed, Policy, Workload,
+    plan::{auto_roll_time, plan_time},
+};
 use crate::{
     annotations,
     compact::CompactMap,
@@ -41,6 +44,8 @@ pub struct Record {
     pub min_interval: Duration,
     /// When confrev last rolled it.
     pub last_roll: Option<Timestamp>,
+    /// The time of the last plan, confrev's or a person's. The next one has a later time, or admission takes it for one that an undo restores.
+    pub last_plan: Option<Timestamp>,
     /// The state of the rollout of its present template, from its status.
     pub health: Health,
     /// Its annotation `window`, valid or not.
@@ -243,6 +248,7 @@ impl Record {
                 && workload.annotation(annotations::ENABLED_BY).is_some()
                 && !workload.enabled_is_owned(),
             last_roll: workload.annotation(annotations::ROLL).and_then(auto_roll_time),
+            last_plan: workload.annotation(annotations::ROLL).and_then(plan_time),
         }
     }
 }

@@ -2,15 +2,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use jiff::{SignedDuration, Timestamp};
-
 use super::{
     Windows, Workload,
     mount::{self, Mount},
 };
 use crate::{
     annotations,
-    snapshot::{Digest, ObjectName, SourceKind, is_object_name},
+    snapshot::{ObjectName, SourceKind, is_object_name},
 };
 
 /// The default minimum time between two automatic rolls.
@@ -21,16 +19,6 @@ const DEFAULT_PROGRESS_DEADLINE: Duration = Duration::from_mins(10);
 const DEFAULT_KEEP: usize = 1;
 /// The largest `keep`. Each snapshot costs an object in etcd.
 const MAX_KEEP: usize = 1000;
-/// The prefix of the `roll` values that confrev writes; a timestamp follows.
-const AUTO: &str = "auto-";
-/// The key of the contents in such a value.
-const TURNS: &str = "[to=";
-/// The digits of each content.
-const TURN_DIGITS: usize = 10;
-/// In place of contents: the workload may move to none.
-const NO_TURN: &str = "none";
-/// The prefix of the `roll` values by which a person asks for the newest content of one source; the source and a time follow.
-const UNPIN: &str = "unpin ";
 
 /// How admission reacts to a missing object or key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -210,7 +198,7 @@ fn parse_names(value: &str) -> Option<BTreeSet<ObjectName>> {
 }
 
 /// Reads `NAME`, `configmap/NAME` or `secret/NAME`.
-fn parse_source(text: &str) -> Option<ObjectName> {
+pub(super) fn parse_source(text: &str) -> Option<ObjectName> {
     let (kind, name) = match text.split_once('/') {
         Some(("secret", name)) => (SourceKind::Secret, name),
         Some(("configmap", name)) => (SourceKind::ConfigMap, name),
@@ -268,69 +256,9 @@ pub fn parse_max_in_flight(annotation: &str) -> Option<usize> {
     annotation.parse().ok().filter(|count| digits && *count > 0)
 }
 
-/// The `roll` value with which confrev rolls a workload at that time. `turns`: if the workload uses sources that limit how far a
-/// change spreads, the contents of those to which it may move. They follow the time as RFC 9557 has it, so that a program that does
-/// not know them reads the time.
-pub fn auto_roll_value(now: Timestamp, turns: Option<&[Digest]>) -> String {
-    let Some(turns) = turns else { return format!("{AUTO}{now:.3}") };
-    let contents: Vec<_> = turns.iter().map(|digest| digest.hex(TURN_DIGITS)).collect();
-    let contents = if contents.is_empty() { NO_TURN.to_owned() } else { contents.join("-") };
-    format!("{AUTO}{now:.3}{TURNS}{contents}]")
-}
-
-/// The time of a roll at `now`: later than the last one, whatever the clocks of the leaders that wrote both. Admission tells an undo
-/// from a roll by the order of these times.
-pub fn roll_time(now: Timestamp, last: Option<Timestamp>) -> Timestamp {
-    let next = last.and_then(|last| last.checked_add(SignedDuration::from_millis(1)).ok());
-    next.map_or(now, |next| next.max(now))
-}
-
-/// The time of confrev's last roll of the workload; `None` if a person wrote the value.
-pub fn auto_roll_time(roll: &str) -> Option<Timestamp> {
-    roll.strip_prefix(AUTO)?.parse().ok()
-}
-
-/// Whether such a value lets the workload move to a content with one of these digests. Without contents, it lets it move to any.
-pub(super) fn has_turn(roll: &str, mut content: impl Iterator<Item = Digest>) -> bool {
-    let Some((_, turns)) = roll.split_once(TURNS) else { return true };
-    let turns = turns.trim_end_matches(']');
-    content.any(|digest| turns.split('-').any(|turn| turn == digest.hex(TURN_DIGITS)))
-}
-
-/// The `roll` value that moves a workload to the newest content of one source, and of no other.
-pub fn unpin_roll_value(source: &ObjectName, now: Timestamp) -> String {
-    format!("{UNPIN}{}/{} {now:.3}", source.kind.as_str().to_lowercase(), source.name)
-}
-
-/// The source that such a value names; `None` for any other value.
-pub(super) fn unpinned_source(roll: &str) -> Option<ObjectName> {
-    let (source, _) = roll.strip_prefix(UNPIN)?.split_once(' ')?;
-    parse_source(source)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn roll_value_names_one_source() {
-        let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
-        for kind in [SourceKind::ConfigMap, SourceKind::Secret] {
-            let source = ObjectName::new(kind, "a.b");
-            assert_eq!(unpinned_source(&unpin_roll_value(&source, now)), Some(source));
-        }
-        for roll in [
-            "auto-2026-01-02T03:04:05.678Z",
-            "now",
-            "unpin",
-            "unpin ",
-            "unpin demo",
-            "unpin A b",
-            "unpin-2026",
-        ] {
-            assert_eq!(unpinned_source(roll), None, "{roll}");
-        }
-    }
 
     #[test]
     fn parses_durations_like_kubernetes_tools() {
@@ -370,28 +298,6 @@ mod tests {
         for text in ["", " , ", "A", "pod/a", "secret/", "demo-*"] {
             assert!(parse_hold(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn recognises_automatic_roll_values() {
-        let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
-        assert_eq!(auto_roll_value(now, None), "auto-2026-01-02T03:04:05.678Z");
-        let [one, two, three] = [1, 2, 3]
-            .map(|byte| format!("sha256:{}", format!("{byte:02}").repeat(32)).parse::<Digest>().unwrap());
-        for (turns, suffix, may) in [
-            (None, "", [true, true]),
-            (Some(&[][..]), "[to=none]", [false, false]),
-            (Some(&[one]), "[to=0101010101]", [true, false]),
-            (Some(&[one, two]), "[to=0101010101-0202020202]", [true, true]),
-            (Some(&[three]), "[to=0303030303]", [false, false]),
-        ] {
-            let value = auto_roll_value(now, turns);
-            assert_eq!(value, format!("auto-2026-01-02T03:04:05.678Z{suffix}"));
-            assert_eq!(auto_roll_time(&value), Some(now));
-            assert_eq!([one, two].map(|digest| has_turn(&value, [digest].into_iter())), may, "{value}");
-        }
-        assert_eq!(auto_roll_time("now"), None);
-        assert_eq!(auto_roll_time("auto-matic"), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use super::{
     Observed, RecordedFailure, Seen, Verdict, Workload,
     decide::{Resolver, Stop},
-    policy::auto_roll_time,
+    plan::auto_roll_time,
     used::UsedKeys,
 };
 use crate::{
@@ -20,6 +20,18 @@ pub(super) struct Refused {
     /// The snapshot of the present content.
     snapshot: String,
     failed: RecordedFailure,
+}
+
+impl Refused {
+    /// Why a plan may not move a workload to it.
+    pub(super) fn needs_force(&self) -> String {
+        needs_force(&self.snapshot, &self.failed)
+    }
+}
+
+/// Why a plan may not move a workload to a refused snapshot.
+pub(super) fn needs_force(snapshot: &str, failed: &RecordedFailure) -> String {
+    format!("{snapshot:?} was refused ({}): to move to it nevertheless, add --force", failed.reason)
 }
 
 impl Resolver<'_> {

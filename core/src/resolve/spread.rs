@@ -167,27 +167,18 @@ impl Record {
         let tie = self.ties.get(source).cloned().unwrap_or_default();
         let was_unhealthy = tie.unhealthy;
         if !self.has_seen(source, content) {
-            let is_unresolved = |used: &Use| !used.excluded && used.snapshot.is_none() && !used.live;
-            let (mut on_hold, mut has_new) = (false, false);
-            for used in uses() {
-                on_hold |= used.on_hold;
-                has_new |= is_unresolved(used);
-            }
             // A hold is a decision about this workload alone: it takes no place that the others wait for.
-            if !self.track || on_hold {
+            if !self.track || uses().any(|used| used.on_hold) {
                 return Standing::Apart;
             }
             let path = [namespace, kind.kind.as_str(), name];
             let order = self.pace.order.or(namespace_order).unwrap_or_default();
-            // A workload moves to all contents of a set at once, and one with a reference that is not resolved yet to the contents of all
-            // such references. It must be the next one in each source, so its place must not depend on the source.
-            has_new |= set.is_some() && self.uses.iter().any(is_unresolved);
-            let is_joint = set.is_some() || has_new;
+            // A workload moves to all contents of a set at once. It must be the next one in each source, so its place must not depend
+            // on the source.
             let was_unhealthy =
-                if is_joint { self.ties.iter().any(|(_, tie)| tie.unhealthy) } else { was_unhealthy };
+                if set.is_some() { self.ties.iter().any(|(_, tie)| tie.unhealthy) } else { was_unhealthy };
             let digest = content.current();
             let seed = match set {
-                _ if has_new => &[],
                 Some(set) => set.as_bytes(),
                 None => &digest.as_bytes()[..],
             };

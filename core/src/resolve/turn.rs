@@ -6,8 +6,8 @@ use super::{
     Observed, Policy, Seen, Workload,
     bare::bare,
     decide::{Resolver, Stop},
-    policy::{auto_roll_time, has_turn, unpinned_source},
-    used::{RollRequest, UsedKeys},
+    plan::auto_roll_time,
+    used::UsedKeys,
 };
 use crate::{
     annotations,
@@ -70,10 +70,8 @@ impl Resolver<'_> {
         keys: Option<&BTreeSet<&str>>,
         is_applied: bool,
     ) -> Result<bool, Stop> {
-        let is_roll = self.has_new_roll && self.is_meant(source);
-        let is_automatic = is_roll && self.asked == RollRequest::Nothing;
-        // Only an apply moves a workload that does not track.
-        if (is_roll && !is_automatic) || !self.policy.track {
+        // A plan has decided before. Only an apply moves a workload that does not track.
+        if self.plan.is_some() || self.asks_for(source) || !self.policy.track {
             return Ok(false);
         }
         let Some(present) = self.live(source)? else { return Ok(false) };
@@ -82,7 +80,7 @@ impl Resolver<'_> {
         if is_present || (is_applied && !self.is_same_template()) {
             return Ok(false);
         }
-        if !self.is_held_back(source, present, is_automatic)? {
+        if !self.is_held_back(source, present)? {
             return Ok(false);
         }
         // If the snapshot is missing, only the present content remains.
@@ -100,29 +98,16 @@ impl Resolver<'_> {
         source: &ObjectName,
         present: &Observed,
     ) -> Result<bool, Stop> {
-        let is_roll = self.has_other_roll && self.is_meant(source);
-        let is_automatic = is_roll && self.asked == RollRequest::Nothing;
-        if (is_roll && !is_automatic) || !self.policy.track || !self.is_same_template() {
+        let is_asked = self.plan.is_some() || (self.has_other_roll && self.is_free_text());
+        if is_asked || !self.policy.track || !self.is_same_template() {
             return Ok(false);
         }
-        self.is_held_back(source, present, is_automatic)
+        self.is_held_back(source, present)
     }
 
-    /// Whether a limit, a window or a set keeps the workload from the present content of a source. `is_automatic`: the controller
-    /// has checked the turn and the window, but the source may have changed since, as may the other sources of a set. A person may
-    /// have stopped the change.
-    fn is_held_back(
-        &mut self,
-        source: &ObjectName,
-        present: &Observed,
-        is_automatic: bool,
-    ) -> Result<bool, Stop> {
-        let is_limited = if is_automatic {
-            present.is_limited() && (!self.has_turn(present) || self.is_aborted(source, present)?)
-        } else {
-            present.is_limited() || self.changes_window()
-        };
-        Ok(is_limited || self.set_wait(source)?.is_some())
+    /// Whether a limit, a window or a set keeps the workload from the present content of a source.
+    fn is_held_back(&mut self, source: &ObjectName, present: &Observed) -> Result<bool, Stop> {
+        Ok(present.is_limited() || self.changes_window() || self.set_wait(source)?.is_some())
     }
 
     /// Whether the request changes the windows of the workload. Such a write rolls nothing by itself: it may be there to postpone
@@ -130,18 +115,6 @@ impl Resolver<'_> {
     fn changes_window(&self) -> bool {
         let window = |workload: &Workload<'_>| workload.annotation(annotations::WINDOW).map(str::to_owned);
         self.request.old.as_ref().is_some_and(|old| window(old) != window(&self.request.new))
-    }
-
-    /// Whether the controller moves the workload to this content of a source, and not to one that the source had before.
-    fn has_turn(&self, present: &Observed) -> bool {
-        let roll = self.request.new.annotation(annotations::ROLL).unwrap_or_default();
-        has_turn(roll, present.digests().iter().copied())
-    }
-
-    /// Whether a new value of `roll` concerns this source: a person may ask for the newest content of another one.
-    fn is_meant(&self, source: &ObjectName) -> bool {
-        let only = self.request.new.annotation(annotations::ROLL).and_then(unpinned_source);
-        only.is_none_or(|only| only == *source)
     }
 
     /// Records when the controller moved the workload to the content that it has seen, for each source with waves or reverts. The time is
@@ -207,7 +180,7 @@ impl Resolver<'_> {
     }
 
     /// Whether a person stopped the change to the present content of a source.
-    fn is_aborted(&mut self, source: &ObjectName, present: &Observed) -> Result<bool, Stop> {
+    pub(super) fn is_aborted(&mut self, source: &ObjectName, present: &Observed) -> Result<bool, Stop> {
         if !present.spread_policy().has_waves() {
             return Ok(false);
         }

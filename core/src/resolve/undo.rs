@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     Facts, Need, Request, Workload,
     bare::bare,
-    policy::auto_roll_time,
+    plan::auto_roll_time,
     revisions::{Past, RevisionsOf, digest, settings},
 };
 use crate::{

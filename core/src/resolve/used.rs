@@ -5,10 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use super::{
-    Request,
-    policy::{auto_roll_time, unpinned_source},
-};
+use super::Request;
 use crate::{
     annotations,
     snapshot::{ObjectName, SourceKind},
@@ -111,35 +108,4 @@ pub(super) fn has_new_roll(request: &Request<'_>) -> bool {
     let Some(old) = &request.old else { return false };
     let has_state = request.new.annotation(annotations::STATE).is_some();
     has_other_roll(request) && !(has_state && request.new.restores_state(old))
-}
-
-/// The sources whose newest content a person asks for, by a new value of `roll`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RollRequest {
-    /// None: the controller wrote the value, or it is not new.
-    Nothing,
-    /// This one.
-    Only(ObjectName),
-    /// All.
-    All,
-}
-
-impl RollRequest {
-    /// What the request asks for.
-    pub(super) fn of(request: &Request<'_>) -> Self {
-        match request.new.annotation(annotations::ROLL).filter(|_| has_new_roll(request)) {
-            None => Self::Nothing,
-            Some(roll) if auto_roll_time(roll).is_some() => Self::Nothing,
-            Some(roll) => unpinned_source(roll).map_or(Self::All, Self::Only),
-        }
-    }
-
-    /// Whether the newest content of this source is asked for.
-    pub(super) fn includes(&self, source: &ObjectName) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Only(only) => only == source,
-            Self::All => true,
-        }
-    }
 }

@@ -229,7 +229,7 @@ fn requests_without_effect_are_reported() {
 
 fn poked_warnings(world: &mut World, stored: &Value) -> Vec<String> {
     let mut new = stored.clone();
-    annotate(&mut new, annotations::ROLL, "auto-2026-01-01T00:00:00Z");
+    annotate(&mut new, annotations::ROLL, "auto-2026-01-01T00:00:00Z *");
     world.admit(&new, Some(stored)).decision.warnings
 }
 

@@ -20,6 +20,7 @@ mod max_in_flight;
 mod newly_read_keys;
 mod pending;
 mod pins_of_keys;
+mod plans;
 mod properties;
 mod recorded_sources;
 mod reference_forms;

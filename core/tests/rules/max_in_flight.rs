@@ -2,7 +2,7 @@
 
 use confrev::{
     annotations,
-    resolve::{Observed, auto_roll_value, unpin_roll_value},
+    resolve::{Observed, Plan, To},
     snapshot::SourceKind,
 };
 use serde_json::{Value, json};
@@ -149,7 +149,7 @@ fn completed_template_does_not_count_as_deployment() {
     let second = world.update(&complete(&first), &stored);
     assert_eq!((&second["spec"], seen(&second)), (&stored["spec"], seen(&stored)));
     // The content that the controller or a user asked for stays, even if the result passes admission again.
-    for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
+    for roll in ["auto-2026-01-02T03:04:05.678Z *", "now"] {
         let mut asked = stored.clone();
         annotate(&mut asked, annotations::ROLL, roll);
         let first = world.update(&asked, &stored);
@@ -250,9 +250,9 @@ fn live_source_with_limit_awaits_its_turn() {
     assert_eq!((live(&kept.object), seen(&kept.object)), (live(&stored), seen(&stored)));
     assert_eq!(kept.decision.warnings.len(), 1);
     let mut early = stored.clone();
-    annotate(&mut early, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z[to=none]");
+    annotate(&mut early, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
     assert_eq!(live(&world.update(&early, &stored)), live(&stored));
-    for roll in ["auto-2026-01-02T03:04:05.678Z", "now"] {
+    for roll in ["auto-2026-01-02T03:04:05.678Z *", "now"] {
         let mut asked = stored.clone();
         annotate(&mut asked, annotations::ROLL, roll);
         let rolled = world.update(&asked, &stored);
@@ -272,27 +272,29 @@ fn roll_moves_only_to_content_in_turn() {
     };
     let time = jiff::Timestamp::from_second(1).unwrap();
     let (mut world, stored) = pending();
-    for (turns, volume_after) in [
-        (vec![digest("red")], BLUE),
+    for (moves, volume_after) in [
+        (vec![("demo", "red")], BLUE),
         (vec![], BLUE),
-        (vec![digest("green")], GREEN),
-        (vec![digest("red"), digest("green")], GREEN),
+        (vec![("demo", "green")], GREEN),
+        (vec![("other", "green")], BLUE),
     ] {
+        let plan: Vec<_> = moves.iter().map(|(source, color)| (configmap(source), digest(color))).collect();
         let mut new = stored.clone();
-        annotate(&mut new, annotations::ROLL, &auto_roll_value(time, Some(&turns)));
+        annotate(&mut new, annotations::ROLL, &Plan::automatic(time, &plan).to_value());
         let rolled = world.update(&new, &stored);
-        assert_eq!(volume(&rolled, 0), volume_after, "{turns:?}");
+        assert_eq!(volume(&rolled, 0), volume_after, "{moves:?}");
         assert_eq!(
             seen(&rolled) == seen(&stored),
             volume_after == BLUE,
-            "{turns:?}: the change stays pending"
+            "{moves:?}: the change stays pending"
         );
+        assert_eq!(world.update(&rolled, &stored), rolled, "{moves:?}: admitted again");
     }
-    // A source without limits follows, whatever the turns.
+    // Nor does a source without limits move, if the plan does not name it.
     world.set("demo", json!({"color": "green"}));
     let mut new = stored.clone();
-    annotate(&mut new, annotations::ROLL, &auto_roll_value(time, Some(&[])));
-    assert_eq!(volume(&world.update(&new, &stored), 0), GREEN);
+    annotate(&mut new, annotations::ROLL, &Plan::automatic(time, &[]).to_value());
+    assert_eq!(volume(&world.update(&new, &stored), 0), BLUE);
 }
 
 /// An apply of one source's name would not end it.
@@ -312,7 +314,11 @@ fn unpin_of_one_source_leaves_the_other() {
     let unpin = |world: &mut World, stored: &Value, name: &str| {
         let mut asked = stored.clone();
         let now = jiff::Timestamp::from_second(2).unwrap();
-        annotate(&mut asked, annotations::ROLL, &unpin_roll_value(&configmap(name), now));
+        annotate(
+            &mut asked,
+            annotations::ROLL,
+            &Plan::of_person(now, [(configmap(name), To::Present.into())].into()).to_value(),
+        );
         world.update(&asked, stored)
     };
     let names = |object: &Value| [volume(object, 0).to_owned(), volume(object, 1).to_owned()];

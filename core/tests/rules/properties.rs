@@ -114,7 +114,7 @@ proptest! {
         let again = world.clone().update(&applied, &first);
         prop_assert_eq!(&again, &applied, "admitted again after a change by another webhook");
         let mut poked = first.clone();
-        annotate(&mut poked, annotations::ROLL, if by_person { "x" } else { "auto-2026-01-01T00:00:00Z" });
+        annotate(&mut poked, annotations::ROLL, if by_person { "x" } else { "auto-2026-01-01T00:00:00Z *" });
         let second = world.update(&poked, &first);
         let objects = world.objects.clone();
         prop_assert_eq!(&world.update(&second, &second), &second);
@@ -136,7 +136,7 @@ proptest! {
                 None => world.create(&workload(&references)),
                 Some(old) => {
                     let mut new = old.clone();
-                    annotate(&mut new, annotations::ROLL, &format!("auto-2026-01-01T00:00:{step:02}Z"));
+                    annotate(&mut new, annotations::ROLL, &format!("auto-2026-01-01T00:00:{step:02}Z *"));
                     world.update(&new, old)
                 }
             };

@@ -305,7 +305,7 @@ fn undo_with_older_roll_makes_hold() {
     annotate(&mut holding, annotations::ON_UNDO, "hold");
     let second = world.update(&holding, &second);
     refuse(&mut world, GREEN, None);
-    for roll in ["auto-1970-01-01T00:00:05Z", "auto-1970-01-01T00:00:03Z"] {
+    for roll in ["auto-1970-01-01T00:00:05Z *", "auto-1970-01-01T00:00:03Z *"] {
         let mut request = undo(&second, &first);
         annotate(&mut request, annotations::ROLL, roll);
         let undone = world.clone().update(&request, &second);
@@ -386,8 +386,10 @@ fn undo_records_no_move() {
     set(&mut world, "red", &Value::Null);
     let mut request = third.clone();
     request["spec"]["template"]["metadata"]["labels"]["version"] = json!("1");
+    request["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] = json!("demo");
     request["metadata"]["annotations"] = second["metadata"]["annotations"].clone();
     let undone = world.update(&request, &third);
+    assert_ne!(volume(&undone, 0), volume(&third, 0));
     let moved = remembered(&undone, "moved")["configmaps"]["demo"].clone();
     assert_ne!(moved, json!("1970-01-01T00:00:05Z"), "{undone}");
 }

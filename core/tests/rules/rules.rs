@@ -225,7 +225,7 @@ fn roll_reads_only_source_and_new_snapshot() {
     let stored = world.create(&deployment(&["demo"]));
     world.set("demo", json!({"color": "green"}));
     let mut poked = stored.clone();
-    annotate(&mut poked, annotations::ROLL, "auto-2026-01-01T00:00:00Z");
+    annotate(&mut poked, annotations::ROLL, "auto-2026-01-01T00:00:00Z *");
     let needs = world.needs(&kind("Deployment"), &poked, &stored);
     let read = needs.iter().filter_map(|need| match need {
         Need::Object(name) => Some(name.clone()),

@@ -69,7 +69,7 @@ fn occupied_names_stop_no_roll() {
     world.objects.extend(other.objects);
     world.spares = other.spares;
     let mut poked = stored.clone();
-    annotate(&mut poked, annotations::ROLL, "auto-2026-01-01T00:00:00Z");
+    annotate(&mut poked, annotations::ROLL, "auto-2026-01-01T00:00:00Z *");
     let rolled = world.update(&poked, &stored);
     assert_eq!(volume(&rolled, 0), spare_name("demo", &digest, &digits('a')));
 }

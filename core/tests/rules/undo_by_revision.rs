@@ -1,6 +1,6 @@
 //! An undo that references alone do not show. It is detected by the live revision whose template it restores.
 
-use confrev::{annotations, resolve::auto_roll_value};
+use confrev::{annotations, resolve::Plan};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -159,8 +159,11 @@ fn roll_to_template_of_revision_rejects_nothing() {
     let second = poke(&mut world, &first, 2);
     world.set("demo", json!({"color": "blue"}));
     set_other(&mut world, "2");
+    let digest = world.observe(&configmap("demo")).unwrap().digest();
+    let roll =
+        |second, moves: &[_]| Plan::automatic(Timestamp::from_second(second).unwrap(), moves).to_value();
     let mut asked = second.clone();
-    annotate(&mut asked, annotations::ROLL, &auto_roll_value(Timestamp::from_second(3).unwrap(), Some(&[])));
+    annotate(&mut asked, annotations::ROLL, &roll(3, &[(configmap("demo"), digest)]));
     let third = world.update(&asked, &second);
     assert_eq!((template(&third), volume(&third, 0)), (template(&first), BLUE));
     assert_eq!(seen(&third)["configmaps"]["other"], seen(&second)["configmaps"]["other"], "it is pending");
@@ -252,7 +255,7 @@ fn undo_between_images_keeps_the_snapshot() {
         assert_eq!(template(&undone), template(&first), "{of}");
         assert_ne!(seen(&undone), seen(&second), "{of}: the present content counts as seen");
         let mut poked = undone.clone();
-        annotate(&mut poked, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
+        annotate(&mut poked, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z *");
         assert_eq!(volume(&world.review(&kind(of), &poked, Some(&undone)).object, 0), BLUE, "{of}");
         // A change to an image that no revision has is not an undo.
         let other = world.review(&kind(of), &with_image(&second, "i:3"), Some(&second)).object;
@@ -322,7 +325,7 @@ fn reads_revisions_only_if_needed() {
     settled.set("demo", json!({"color": "blue"}));
     let poked = |object: &Value| {
         let mut new = object.clone();
-        annotate(&mut new, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z");
+        annotate(&mut new, annotations::ROLL, "auto-2026-01-02T03:04:05.678Z *");
         new
     };
     for (what, world, new, reads) in [

@@ -1,6 +1,6 @@
 //! Waves at admission: which writes move a workload, and what records the move.
 
-use confrev::{annotations, resolve::auto_roll_value};
+use confrev::{annotations, resolve::Plan};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -62,10 +62,11 @@ fn roll_by_controller_records_its_time() {
     assert_eq!(moved(&poke(&mut world, &second, 7)), json!({"configmaps": {"demo": "1970-01-01T00:00:07Z"}}));
     // A roll in the same millisecond, to other content.
     let mut soon = poked(&second, 5);
-    let at_once = auto_roll_value(
+    let at_once = Plan::automatic(
         Timestamp::from_second(5).unwrap(),
-        Some(&[world.observe(&configmap("demo")).unwrap().digest()]),
-    );
+        &[(configmap("demo"), world.observe(&configmap("demo")).unwrap().digest())],
+    )
+    .to_value();
     annotate(&mut soon, annotations::ROLL, &at_once);
     let soon = world.update(&soon, &second);
     assert_eq!((volume(&soon, 0) == GREEN, moved(&soon)), (false, at));

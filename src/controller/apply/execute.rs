@@ -17,7 +17,7 @@ use crate::{
         name::Name,
         reconcile::owners::MAX_OWNERS,
     },
-    resolve::{Ensure, Observed, auto_roll_value, roll_time},
+    resolve::{Ensure, Observed, Plan, roll_time},
     snapshot::{DIGITS, Digest, Identity, is_named_after, snapshot_name, spare_name},
 };
 
@@ -37,8 +37,8 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Read(observed.map(Box::new)))
         }
-        Action::Poke { workload, condition, last_roll, turns, .. } => {
-            let roll = auto_roll_value(roll_time(now, last_roll), turns.as_deref());
+        Action::Poke { workload, condition, last_plan, moves, .. } => {
+            let roll = Plan::automatic(roll_time(now, last_plan), &moves).to_value();
             match api.poke(&workload, &condition, &roll).await {
                 // A watch may report the change late, or never.
                 Err(error) if error.is_conflict() => {

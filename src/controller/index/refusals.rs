@@ -89,7 +89,8 @@ impl Index {
         record.track && record.uses.iter().any(|used| self.returns(key, record, used))
     }
 
-    fn returns(&self, key: &WorkloadKey, record: &Record, used: &Use) -> bool {
+    /// Whether it uses refused content of this source, and has a snapshot to go back to.
+    pub(crate) fn returns(&self, key: &WorkloadKey, record: &Record, used: &Use) -> bool {
         let Some(held) = used.snapshot.as_ref().filter(|_| !used.on_hold && !used.excluded) else {
             return false;
         };

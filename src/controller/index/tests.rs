@@ -133,6 +133,7 @@ pub(in crate::controller) fn workload(
         track: true,
         min_interval: std::time::Duration::ZERO,
         last_roll: None,
+        last_plan: None,
         health,
         window: None,
         by_namespace: uid == 1,

@@ -191,7 +191,7 @@ mod tests {
     use crate::{
         controller::{
             index::{
-                fixture::{key, object, snapshot, snapshot_record, source, used},
+                fixture::{digest, key, object, snapshot, snapshot_record, source, used},
                 records::{SnapshotRecord, SourceRecord},
             },
             reconcile::{
@@ -277,7 +277,8 @@ mod tests {
         assert!(state.queue.pop(at(1), at(0)).is_some());
         assert_eq!(step(&mut state, 10), "later 15", "a roll is in progress");
         let mut state = moved_one(Health::Settled, &ANALYSED);
-        let rolling = Rolling { since: at(0), before: on(1, Health::Settled), turns: None };
+        let moves = vec![(object("a"), digest(2))];
+        let rolling = Rolling { since: at(0), before: on(1, Health::Settled), moves };
         state.rolls.start(&key("waits"), rolling, (at(0), SignedDuration::ZERO), false);
         state.rolls.end(&key("waits"), false, at(5));
         assert_eq!(step(&mut state, 10), "later 15", "a roll may take effect");

@@ -63,7 +63,7 @@ impl State {
             return Some("wave");
         }
         let rolling = is_rolling(&self.queue, &self.rolls, now);
-        let rolling = |of: &WorkloadKey, record: &Record, content: Option<&_>| {
+        let rolling = |of: &WorkloadKey, record: &Record, content: Option<(&_, &_)>| {
             of != key && rolling(of, record, content)
         };
         let has_failed = self.index.health(key, record) == Health::Failed;

@@ -13,8 +13,8 @@ use crate::{
         name::Name,
     },
     resolve::{
-        ChangeVerdict, Health, Member, Mode, Proof, Record, RollOrder, RunState, SetVersion, Spread,
-        Standing, Use, Wait, Waiting, WorkloadView,
+        ChangeVerdict, Health, Member, Proof, Record, RollOrder, RunState, SetVersion, Spread, Standing,
+        Wait, Waiting, WorkloadView,
     },
     snapshot::{Digest, Digests, ObjectName},
 };
@@ -95,7 +95,7 @@ impl HeldWorkloads {
         &mut self,
         index: &Index,
         key: &WorkloadKey,
-        is_rolling: impl Fn(&WorkloadKey, &Record, Option<&Digest>) -> bool,
+        is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
         now: Timestamp,
     ) -> Turn {
         let Some(record) = index.workload(key) else { return Turn::default() };
@@ -138,12 +138,22 @@ impl HeldWorkloads {
         let waiting = if waits.is_empty() && refused.is_empty() {
             Some(Vec::new())
         } else {
-            let is_pending =
-                |(_, used, known): &(Name, &Use, &SourceRecord)| record.is_pending_for(used, &known.present);
-            let pending = free().filter(is_pending).map(|(name, _, known)| (name, known)).collect();
-            let kept = Kept::of(index, record, pending, waits.iter().map(|(name, _)| name), &refused);
-            let rolls = kept.has_other || index.joining(key).is_some() || index.is_returning(key, record);
-            (kept.is_possible && rolls).then_some(kept.sources)
+            let is_waiting = !waits.is_empty();
+            // Those of one set move together or not at all.
+            let waits = |source: &Name| waits.iter().any(|(of, _)| of == source);
+            let is_joint = |source: &Name, known: &SourceRecord| {
+                let held = free().filter(|(of, ..)| waits(of) || refused.contains(of));
+                held.into_iter().any(|(_, _, of)| is_one_set(of, known)) && !refused.contains(source)
+            };
+            let pending = free().filter(|(_, used, known)| record.is_pending_for(used, &known.present));
+            let (kept, others): (Vec<_>, Vec<_>) =
+                pending.partition(|(name, _, known)| waits(name) || is_joint(name, known));
+            let has_other = others.iter().any(|(name, ..)| !refused.contains(name));
+            let joins = !is_waiting && index.joining(key).is_some();
+            let rolls = has_other || joins || index.is_returning(key, record);
+            let mut kept: Vec<_> = kept.into_iter().map(|(name, ..)| name).collect();
+            kept.dedup();
+            rolls.then_some(kept)
         };
         if let Some(waiting) = waiting {
             self.held.remove(key);
@@ -185,7 +195,7 @@ impl HeldWorkloads {
         source: &Name,
         known: &SourceRecord,
         (waiting, has_failed, place): (&WorkloadKey, bool, RollOrder),
-        is_rolling: impl Fn(&WorkloadKey, &Record, Option<&Digest>) -> bool,
+        is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
         now: Timestamp,
     ) -> Result<Option<Event>, Wait<WorkloadKey>> {
         let scope = index.scope(source);
@@ -200,7 +210,7 @@ impl HeldWorkloads {
         if index.awaits_sibling(source) {
             return Err(Wait::Turn);
         }
-        let is_rolling = |key: &WorkloadKey, record: &Record, content: Option<&Digest>| {
+        let is_rolling = |key: &WorkloadKey, record: &Record, content: Option<(&ObjectName, &Digest)>| {
             key != waiting && is_rolling(key, record, content)
         };
         let Some(spread) = spread(index, source, known, is_rolling, now) else { return Ok(None) };
@@ -297,69 +307,7 @@ impl HeldWorkloads {
     }
 }
 
-/// The sources whose contents a workload does not take in a roll.
-struct Kept {
-    /// The sources whose turn has not come, with those that belong to them.
-    sources: Vec<Name>,
-    /// Admission can keep the workload from all these contents.
-    is_possible: bool,
-    /// Another source has a pending change.
-    has_other: bool,
-}
-
-impl Kept {
-    /// Divides the pending changes of a workload. `waiting` and `refused`: the sources to whose contents it may not move.
-    fn of<'n>(
-        index: &Index,
-        record: &Record,
-        pending: Vec<(Name, &SourceRecord)>,
-        waiting: impl Iterator<Item = &'n Name>,
-        refused: &[Name],
-    ) -> Self {
-        let mut others = pending;
-        let mut kept = Self { sources: waiting.cloned().collect(), is_possible: true, has_other: false };
-        let is_kept = |sources: &[Name], name: &Name, known: &SourceRecord| {
-            let is_one = |of: &Name, is_one: fn(&SourceRecord, &SourceRecord) -> bool| {
-                of == name || index.existing_source(of).is_some_and(|of| is_one(of, known))
-            };
-            sources.iter().any(|of| is_one(of, is_one_move))
-                || refused.iter().any(|of| is_one(of, is_one_set))
-        };
-        while let Some(at) = others.iter().position(|(name, known)| is_kept(&kept.sources, name, known)) {
-            let (name, known) = others.swap_remove(at);
-            // Admission keeps refused content from the workload by itself.
-            if !refused.contains(&name) {
-                kept.is_possible &= keeps(record, &name.object, known);
-                if !kept.sources.contains(&name) {
-                    kept.sources.push(name);
-                }
-            }
-        }
-        kept.has_other = !others.is_empty();
-        kept
-    }
-}
-
-/// Whether admission can keep a workload that rolls from the content of this source: all its references to the source state what to
-/// keep, in the mode that the source has, and the source itself says that its changes wait for their turn.
-fn keeps(record: &Record, source: &ObjectName, known: &SourceRecord) -> bool {
-    let keeps = |used: &Use| match (known.present.mode_for(used), &used.snapshot) {
-        (Mode::Snapshot, snapshot) => snapshot.is_some(),
-        (Mode::Live, None) => used.live && record.seen(source).is_some(),
-        _ => false,
-    };
-    let mut uses = record.uses.iter().filter(|used| used.source == *source && !used.excluded);
-    known.spread.is_limited() && uses.all(keeps)
-}
-
-/// Whether a workload that moves to the content of the other source would also move to that of the waiting one: they belong to one
-/// set, or have the same content, by which a roll names those whose turn has come.
-fn is_one_move(waiting: &SourceRecord, other: &SourceRecord) -> bool {
-    let is_named =
-        other.spread.is_limited() && waiting.present.digests.current() == other.present.digests.current();
-    is_named || is_one_set(waiting, other)
-}
-
+/// Whether two sources belong to one set.
 fn is_one_set(one: &SourceRecord, other: &SourceRecord) -> bool {
     fn set(of: &SourceRecord) -> Option<&str> {
         SetVersion::parse(of.spread.set.as_deref()?).map(|set| set.name)
@@ -407,7 +355,7 @@ pub(super) fn spread(
     index: &Index,
     source: &Name,
     known: &SourceRecord,
-    is_rolling: impl Fn(&WorkloadKey, &Record, Option<&Digest>) -> bool,
+    is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
     now: Timestamp,
 ) -> Option<Spread<WorkloadKey>> {
     let change = index.change(source, known);
@@ -423,11 +371,9 @@ pub(super) fn spread(
         let content = known.present.digests.current();
         index.workloads_using(source).map(move |(key, record)| {
             let standing = standing(index, key, record, source, known);
-            // If admission cannot keep the workload from the content, any roll takes it.
             let may_take = || {
                 !matches!(standing, Standing::Waits(_))
-                    || !keeps(record, &source.object, known)
-                    || is_rolling(key, record, Some(&content))
+                    || is_rolling(key, record, Some((&source.object, &content)))
             };
             let is_rolling = is_rolling(key, record, None) && may_take();
             Member { workload: key, standing, is_rolling }
@@ -681,12 +627,12 @@ mod tests {
                 both(),
                 limited("a", 2, &one),
                 limited("b", 2, &[("waves", "9")]),
-                false,
+                true,
             ),
             ("the same, and b has no limits", both(), limited("a", 2, &one), plain(2), true),
             ("it reads a live", live(), in_live(), plain(3), true),
-            ("it has not read a yet", never_read(), in_live(), plain(3), false),
-            ("its reference to a is new", uses(used("a", None), 1), limited("a", 2, &one), plain(3), false),
+            ("it has not read a yet", never_read(), in_live(), plain(3), true),
+            ("its reference to a is new", uses(used("a", None), 1), limited("a", 2, &one), plain(3), true),
         ] {
             let rolling = on(2, Health::Progressing);
             let mut state = state(&[("moved", &rolling), ("web", &record)]);
@@ -721,7 +667,13 @@ mod tests {
                 false,
                 None,
             ),
-            ("b cannot be kept", limited("a", 2, &[one, set]), limited("b", 3, &[set]), true, None),
+            (
+                "b has no limits",
+                limited("a", 2, &[one, set]),
+                limited("b", 3, &[set]),
+                true,
+                Some(vec!["a", "b"]),
+            ),
             (
                 "a is refused",
                 limited("a", 2, &[set, ("on-failure", "revert")]),
@@ -730,11 +682,11 @@ mod tests {
                 Some(vec!["b"]),
             ),
             (
-                "b cannot be kept beside it",
+                "b has no limits beside it",
                 limited("a", 2, &[set, ("on-failure", "revert")]),
                 limited("b", 3, &[set]),
                 true,
-                None,
+                Some(vec!["b"]),
             ),
         ] {
             let names = ["a", "b", "c"];
@@ -785,8 +737,8 @@ mod tests {
         }
     }
 
-    /// Two sources with waves change at once. Whatever the order of each, some workload may roll; to both contents, if they are a set,
-    /// or if the workload is not resolved yet.
+    /// Two sources with waves change at once. Whatever the order of each, some workload may roll; to both contents, if they are a
+    /// set.
     #[test]
     fn workloads_of_two_sources_with_waves_move() {
         for (set, is_new) in [(None, false), (Some("shop/2"), false), (None, true)] {
@@ -807,7 +759,7 @@ mod tests {
                 let may = turns.iter().filter(|turn| turn.held.is_none());
                 let moves: Vec<_> = may.map(|turn| 2 - turn.waiting.len()).collect();
                 assert_eq!(moves.iter().sum::<usize>(), 2, "{set:?}, change {changes}: {moves:?}");
-                let is_joint = set.is_some() || is_new;
+                let is_joint = set.is_some();
                 assert!(!is_joint || moves == [2], "{set:?}, change {changes}: {moves:?}");
             }
         }

@@ -4,7 +4,12 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{cluster::WorkloadKey, resolve::Record, snapshot::Digest};
+use crate::{
+    cluster::WorkloadKey,
+    controller::action::Moves,
+    resolve::Record,
+    snapshot::{Digest, ObjectName},
+};
 
 /// How long a roll whose outcome is unknown may take effect, after it failed. By then it was tried again several times, and
 /// each try that the API server answers settles the outcome: it requires the same version of the workload. A workload whose
@@ -18,9 +23,8 @@ pub(crate) struct Rolling {
     pub since: Timestamp,
     /// Its record before the roll. A watch may report the roll before its response.
     pub before: Record,
-    /// The contents whose turn has come, if it uses sources that limit how far a change spreads. Admission keeps it from other contents
-    /// of such a source, if it has a snapshot to keep.
-    pub turns: Option<Vec<Digest>>,
+    /// The sources that move, each to this content. Admission keeps it from all others.
+    pub moves: Moves,
 }
 
 /// A roll whose outcome is unknown.
@@ -29,7 +33,7 @@ struct Unknown {
     /// The last roll before it.
     last_roll: Option<Timestamp>,
     /// As of [`Rolling`].
-    turns: Option<Vec<Digest>>,
+    moves: Moves,
     /// Until when it may take effect.
     until: Timestamp,
 }
@@ -97,17 +101,13 @@ impl Rolls {
     pub(crate) fn end(&mut self, key: &WorkloadKey, is_known: bool, now: Timestamp) -> Option<Rolling> {
         let rolling = self.rolling.remove(key);
         let earlier = self.unknown.remove(key);
-        if let Some(Rolling { before, turns, .. }) = rolling.as_ref().filter(|_| !is_known) {
+        if let Some(Rolling { before, moves, .. }) = rolling.as_ref().filter(|_| !is_known) {
             let until = now + UNKNOWN_OUTCOME;
-            let (last_roll, mut turns) = (before.last_roll, turns.clone());
+            let (last_roll, mut moves) = (before.last_roll, moves.clone());
             // An earlier roll may still take effect, too.
-            match earlier.filter(|earlier| earlier.until > now).map(|earlier| earlier.turns) {
-                Some(Some(of)) => turns = turns.map(|turns| [turns, of].concat()),
-                Some(None) => turns = None,
-                None => {}
-            }
+            moves.extend(earlier.filter(|earlier| earlier.until > now).into_iter().flat_map(|of| of.moves));
             self.unknown.retain(|_, unknown| unknown.until > now);
-            self.unknown.insert(key.clone(), Unknown { last_roll, turns, until });
+            self.unknown.insert(key.clone(), Unknown { last_roll, moves, until });
         }
         rolling
     }
@@ -118,13 +118,12 @@ impl Rolls {
         unknown.is_some_and(|unknown| record.last_roll <= unknown.last_roll)
     }
 
-    /// Whether the roll of a workload that is in progress, or whose outcome is unknown, may take this content of a source that
-    /// limits how far a change spreads.
-    pub(crate) fn may_take(&self, key: &WorkloadKey, content: &Digest) -> bool {
-        let rolling = self.rolling.get(key).map(|rolling| &rolling.turns);
-        let unknown = self.unknown.get(key).map(|unknown| &unknown.turns);
+    /// Whether the roll of a workload that is in progress, or whose outcome is unknown, may take this content of a source.
+    pub(crate) fn may_take(&self, key: &WorkloadKey, source: &ObjectName, content: &Digest) -> bool {
+        let rolling = self.rolling.get(key).map(|rolling| &rolling.moves);
+        let unknown = self.unknown.get(key).map(|unknown| &unknown.moves);
         let mut known = rolling.into_iter().chain(unknown).peekable();
-        known.peek().is_none() || known.any(|turns| turns.as_ref().is_none_or(|of| of.contains(content)))
+        known.peek().is_none() || known.flatten().any(|(of, to)| of == source && to == content)
     }
 
     /// How often a roll waited for the global rate since the last call.
@@ -152,8 +151,8 @@ mod tests {
         let (web, other) = (fixture::key("web"), fixture::key("other"));
         let mut rolls = Rolls::default();
         let end = |rolls: &mut Rolls, key: &WorkloadKey, is_known, at| {
-            let turns = Some(vec![fixture::digest(1)]);
-            let rolling = Rolling { since: now, before: before.clone(), turns };
+            let moves = vec![(fixture::object("a"), fixture::digest(1))];
+            let rolling = Rolling { since: now, before: before.clone(), moves };
             rolls.start(key, rolling, (now, SignedDuration::ZERO), false);
             assert_eq!(rolls.rolling(key).map(|rolling| rolling.since), Some(now));
             assert!(rolls.end(key, is_known, at).is_some(), "it was in progress");
@@ -166,10 +165,13 @@ mod tests {
         {
             assert_eq!(rolls.may_take_effect(key, &before, after(second)), may, "{key:?} after {second} s");
         }
-        let may_take =
-            |rolls: &Rolls, key| [1, 2, 3].map(|content| rolls.may_take(key, &fixture::digest(content)));
+        let may_take = |rolls: &Rolls, key| {
+            [1, 2, 3].map(|of| rolls.may_take(key, &fixture::object("a"), &fixture::digest(of)))
+        };
         assert_eq!(may_take(&rolls, &web), [true, false, false]);
-        let next = Rolling { since: now, before: before.clone(), turns: Some(vec![fixture::digest(2)]) };
+        assert!(!rolls.may_take(&web, &fixture::object("b"), &fixture::digest(1)), "another source");
+        let moves = vec![(fixture::object("a"), fixture::digest(2))];
+        let next = Rolling { since: now, before: before.clone(), moves };
         let mut both = Rolls::default();
         end(&mut both, &web, false, now);
         both.start(&web, next, (now, SignedDuration::ZERO), false);
@@ -191,10 +193,10 @@ mod tests {
         let key = fixture::key("web");
         let mut rolls = Rolls::default();
         for waited in [true, false, true] {
-            let rolling = Rolling { since: now, before: record.clone(), turns: None };
+            let rolling = Rolling { since: now, before: record.clone(), moves: Vec::new() };
             rolls.start(&key, rolling, (now, SignedDuration::from_millis(100)), waited);
         }
-        assert!(rolls.may_take(&key, &fixture::digest(1)), "no source of it is limited");
+        assert!(!rolls.may_take(&key, &fixture::object("a"), &fixture::digest(1)), "it names nothing");
         assert_eq!(rolls.take_rate_waits(), 2);
         assert_eq!(rolls.take_rate_waits(), 0, "each is reported once");
     }

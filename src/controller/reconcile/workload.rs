@@ -17,14 +17,14 @@ use super::{
 use crate::{
     cluster::{Candidate, Precondition, WorkloadKey},
     controller::{
-        action::{Action, SchemaCheck},
+        action::{Action, Moves, SchemaCheck},
         index::Index,
         name::Name,
         queue::{Queue, Task},
         reconcile::state::State,
     },
     resolve::{Record, Use},
-    snapshot::Digest,
+    snapshot::{Digest, ObjectName},
 };
 
 /// The longest that a roll waits for the snapshot of a source that it uses. It starts as soon as the snapshot is made.
@@ -157,12 +157,11 @@ impl State {
         let since = self.rolls.pending_since(key).unwrap_or(now);
         let version = || Precondition::Version(record.resource_version.clone());
         let condition = self.index.joining(key).cloned().unwrap_or_else(version);
-        let turns = turns(&self.index, key, &record, &turn.unwrap_or_default());
-        let (checks, last_roll) =
-            (schema_checks(&self.index, key, &record, turns.as_deref()), record.last_roll);
-        let rolling = Rolling { since, before: record, turns: turns.clone() };
+        let moves = moves(&self.index, key, &record, &turn.unwrap_or_default());
+        let (checks, last_plan) = (schema_checks(&self.index, key, &record, &moves), record.last_plan);
+        let rolling = Rolling { since, before: record, moves: moves.clone() };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
-        Reconciled::Act(Action::Poke { workload: key.clone(), condition, last_roll, turns, checks })
+        Reconciled::Act(Action::Poke { workload: key.clone(), condition, last_plan, moves, checks })
     }
 
     /// The sources to whose contents a pending workload may not roll yet. An error: when to check its turn again, since it is held.
@@ -199,34 +198,28 @@ pub(super) fn is_rolling(
     queue: &Queue,
     rolls: &Rolls,
     now: Timestamp,
-) -> impl Fn(&WorkloadKey, &Record, Option<&Digest>) -> bool {
+) -> impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool {
     move |key, record, content| {
         let is_rolling =
             queue.is_working(&Task::Roll(key.clone())) || rolls.may_take_effect(key, record, now);
-        is_rolling && content.is_none_or(|content| rolls.may_take(key, content))
+        is_rolling && content.is_none_or(|(source, content)| rolls.may_take(key, source, content))
     }
 }
 
-/// The present contents of the sources that limit how far a change spreads, whose turn has come for the workload; `None` if
-/// it uses no such source. One of them may change again before the write is admitted. A source that is not known may have limits,
-/// and it is the workload's turn for none of its contents. `waiting`: the sources whose turn has not come.
-fn turns(index: &Index, key: &WorkloadKey, record: &Record, waiting: &[Name]) -> Option<Vec<Digest>> {
-    let (mut turns, mut kept, mut has_limits) = (Vec::new(), Vec::new(), false);
-    for used in &record.uses {
-        let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
-        match index.existing_source(&name) {
-            Some(known) if !known.spread.is_limited() => {}
-            Some(known) if !waiting.contains(&name) => turns.push(known.present.digests.current()),
-            Some(waits) => {
-                has_limits = true;
-                kept.push(waits.present.digests.current());
-            }
-            None => has_limits = true,
-        }
-    }
-    // A content has one name, whatever its sources: a source with the same content that the workload has anyway may have it too.
-    turns.retain(|turn| !kept.contains(turn));
-    (has_limits || !turns.is_empty()).then_some(turns)
+/// What a roll moves: the sources of which the workload is behind, each to its present content, which may change again before the write is
+/// admitted. A source whose content is refused is named if the workload goes back from it. `waiting`: the sources whose turn has not come.
+fn moves(index: &Index, key: &WorkloadKey, record: &Record, waiting: &[Name]) -> Moves {
+    let mut moves: Moves = index
+        .sources_of(key, record)
+        .filter(|(name, used, known)| {
+            let is_kept = used.snapshot.is_some() && index.refused(name).is_some();
+            let is_behind = !is_kept && record.is_pending_for(used, &known.present);
+            !waiting.contains(name) && (is_behind || index.returns(key, record, used))
+        })
+        .map(|(name, _, known)| (name.object, known.present.digests.current()))
+        .collect();
+    moves.dedup();
+    moves
 }
 
 /// The sources with a schema to whose present contents a pending workload would move. Admission gives no verdict about stored
@@ -235,22 +228,21 @@ fn schema_checks(
     index: &Index,
     key: &WorkloadKey,
     record: &Record,
-    turns: Option<&[Digest]>,
+    moves: &[(ObjectName, Digest)],
 ) -> Vec<SchemaCheck> {
     let check = |used: &Use| {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
         let known = index.existing_source(&source).filter(|known| known.has_schema())?;
         let present = &known.present;
-        let moves = present.mode_for(used).rolls()
+        let moves = moves.iter().any(|(of, _)| *of == used.source)
+            && present.mode_for(used).rolls()
             && record.is_pending_for(used, present)
             // A workload goes back from refused content.
             && index.refused(&source).is_none();
-        let has_turn = !known.spread.is_limited()
-            || turns.is_some_and(|turns| turns.contains(&present.digests.current()));
         let kept = used.snapshot.as_ref().map(|name| source.sibling(Arc::clone(name)));
         let reads = record.reads(&used.source).filter(|reads| !reads.whole);
         let keys = reads.map(|reads| reads.keys.iter().map(|read| Arc::clone(&read.key)).collect());
-        (moves && has_turn).then_some(SchemaCheck { source, kept, keys })
+        moves.then_some(SchemaCheck { source, kept, keys })
     };
     record.uses.iter().filter_map(check).collect()
 }
@@ -262,7 +254,8 @@ mod tests {
         controller::{
             index::{
                 fixture::{
-                    digest, failed, held, key, object, reverting, snapshot, snapshot_record, source, used,
+                    digest, failed, having_seen, held, key, object, reverting, snapshot, snapshot_record,
+                    source, used,
                 },
                 records::{Gates, SnapshotRecord, SourceRecord},
             },
@@ -299,74 +292,102 @@ mod tests {
             let kept = kept.map(|content| source("a").sibling(snapshot("a", content)));
             vec![SchemaCheck { source: source("a"), kept, keys }]
         };
-        let (one, two, waves) = ([digest(1)], [digest(2)], [("waves", "1")]);
+        let (all, waves) = ([(object("a"), digest(2))], [("waves", "1")]);
         let cases = [
-            ("it would move", behind(), plain(), None, some(Some(1), None)),
-            ("it is not resolved", of(used("a", None)), plain(), None, some(None, None)),
-            ("it reads a key", reading, plain(), None, some(Some(1), Some(keys.clone()))),
-            ("no schema", behind(), limited("a", 2, &[]), None, vec![]),
-            ("it has the content", on(2, Health::Settled), plain(), None, vec![]),
-            ("it is held", of(held("a", 1)), plain(), None, vec![]),
-            ("it is excluded", of(Use { excluded: true, ..used("a", Some(1)) }), plain(), None, vec![]),
+            ("it would move", behind(), plain(), &all[..], some(Some(1), None)),
+            ("it is not resolved", of(used("a", None)), plain(), &all[..], some(None, None)),
+            ("it reads a key", reading, plain(), &all[..], some(Some(1), Some(keys.clone()))),
+            ("no schema", behind(), limited("a", 2, &[]), &all[..], vec![]),
+            ("it has the content", on(2, Health::Settled), plain(), &all[..], vec![]),
+            ("it is held", of(held("a", 1)), plain(), &all[..], vec![]),
+            ("it is excluded", of(Use { excluded: true, ..used("a", Some(1)) }), plain(), &all[..], vec![]),
             (
                 "it becomes live",
                 behind(),
                 SourceRecord { present: as_written(true), ..plain() },
-                None,
+                &all[..],
                 some(Some(1), None),
             ),
             (
                 "it returns to the name",
                 behind(),
                 SourceRecord { present: as_written(false), ..plain() },
-                None,
+                &all[..],
                 vec![],
             ),
-            ("its turn", behind(), with(limited("a", 2, &waves)), Some(&two[..]), some(Some(1), None)),
-            ("not its turn", behind(), with(limited("a", 2, &waves)), Some(&one[..]), vec![]),
+            ("its turn", behind(), with(limited("a", 2, &waves)), &all[..], some(Some(1), None)),
+            ("not its turn", behind(), with(limited("a", 2, &waves)), &[], vec![]),
         ];
-        for (what, record, known, turns, expected) in cases {
+        for (what, record, known, moves, expected) in cases {
             let mut state = state(&[("web", &record)]);
             set_source(&mut state, "a", known);
-            assert_eq!(schema_checks(&state.index, &key("web"), &record, turns), expected, "{what}");
+            assert_eq!(schema_checks(&state.index, &key("web"), &record, moves), expected, "{what}");
         }
         // A workload goes back from refused content.
         let mut state = state(&[("web", &behind())]);
         set_source(&mut state, "a", with(reverting("a", 2)));
-        assert_eq!(schema_checks(&state.index, &key("web"), &behind(), Some(&two)), some(Some(1), None));
+        assert_eq!(schema_checks(&state.index, &key("web"), &behind(), &all), some(Some(1), None));
         let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
         state.index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
-        assert_eq!(schema_checks(&state.index, &key("web"), &behind(), Some(&two)), []);
+        assert_eq!(schema_checks(&state.index, &key("web"), &behind(), &all), []);
     }
 
     #[test]
-    fn roll_names_contents_whose_turn_was_checked() {
-        let record =
-            Record { uses: ["a", "b"].map(|name| used(name, Some(1))).into(), ..on(1, Health::Settled) };
-        let waves = [("waves", "1")];
-        for (a, b, expected) in [
-            (Some(limited("a", 2, &[])), Some(limited("b", 3, &[])), None),
-            (Some(limited("a", 2, &waves)), Some(limited("b", 3, &[])), Some(vec![digest(2)])),
-            (Some(limited("a", 2, &waves)), Some(limited("b", 3, &waves)), Some(vec![digest(2), digest(3)])),
-            (Some(limited("a", 2, &waves)), None, Some(vec![digest(2)])),
-            (Some(limited("a", 2, &[])), None, Some(vec![])),
-        ] {
-            let mut state = state(&[("web", &record)]);
-            for (name, known) in [("a", a), ("b", b)] {
-                match known {
-                    Some(known) => set_source(&mut state, name, known),
-                    None => state.index.set_source_unknown(&source(name)),
-                }
-            }
-            assert_eq!(turns(&state.index, &key("web"), &record, &[]), expected);
-        }
-        // The content of b, which the workload has, is that of a, whose turn has not come.
+    fn roll_is_later_than_any_plan() {
+        let record = Record { last_plan: Some(at(3600)), ..on(1, Health::Settled) };
         let mut state = state(&[("web", &record)]);
-        for name in ["a", "b"] {
-            set_source(&mut state, name, limited(name, 2, &waves));
+        state.enqueue_roll(&key("web"), at(0));
+        match state.reconcile_roll(&key("web"), at(9)) {
+            Reconciled::Act(Action::Poke { last_plan, .. }) => assert_eq!(last_plan, Some(at(3600))),
+            other => panic!("it does not roll: {}", brief(&other)),
         }
-        let turns = |waiting: &[Name]| turns(&state.index, &key("web"), &record, waiting);
-        assert_eq!([turns(&[source("a")]), turns(&[])], [Some(vec![]), Some(vec![digest(2), digest(2)])]);
+    }
+
+    #[test]
+    fn roll_names_what_moves() {
+        let uses = |a: Use| Record { uses: vec![a, used("b", Some(1))], ..on(1, Health::Settled) };
+        let both = || uses(used("a", Some(1)));
+        let waves = [("waves", "1")];
+        for (what, record, a, b, waiting, expected) in [
+            (
+                "both changed",
+                both(),
+                limited("a", 2, &[]),
+                Some(limited("b", 3, &waves)),
+                None,
+                vec![("a", 2), ("b", 3)],
+            ),
+            (
+                "a waits",
+                both(),
+                limited("a", 2, &waves),
+                Some(limited("b", 2, &[])),
+                Some("a"),
+                vec![("b", 2)],
+            ),
+            ("b is not known", both(), limited("a", 2, &[]), None, None, vec![("a", 2)]),
+            (
+                "a has not changed",
+                both(),
+                limited("a", 1, &[]),
+                Some(limited("b", 3, &[])),
+                None,
+                vec![("b", 3)],
+            ),
+            ("a is not resolved", uses(used("a", None)), limited("a", 2, &[]), None, None, vec![("a", 2)]),
+            ("a is on hold", uses(held("a", 1)), limited("a", 2, &[]), None, None, vec![]),
+        ] {
+            let record = having_seen(record, &[("a", 1)]);
+            let mut state = state(&[("web", &record)]);
+            set_source(&mut state, "a", a);
+            match b {
+                Some(b) => set_source(&mut state, "b", b),
+                None => state.index.set_source_unknown(&source("b")),
+            }
+            let waiting: Vec<_> = waiting.into_iter().map(source).collect();
+            let expected: Moves = expected.iter().map(|(name, of)| (object(name), digest(*of))).collect();
+            assert_eq!(moves(&state.index, &key("web"), &record, &waiting), expected, "{what}");
+        }
     }
 
     #[test]
@@ -401,7 +422,7 @@ mod tests {
             ("it was held until now", 3, true, 0),
         ] {
             let mut state = pending();
-            let other = Rolling { since: at(0), before: on(1, Health::Settled), turns: None };
+            let other = Rolling { since: at(0), before: on(1, Health::Settled), moves: Vec::new() };
             // The rolls of one second may run at once.
             let pause = SignedDuration::from_secs(allowed_at + 1);
             state.rolls.start(&key("other"), other, (at(0), pause), false);

@@ -3,9 +3,7 @@
 use confrev::{
     annotations,
     kinds::{Kinds, WorkloadKind},
-    resolve::{
-        Policy, Workload, auto_roll_time, auto_roll_value, parse_duration, parse_keep, parse_max_in_flight,
-    },
+    resolve::{Plan, Policy, Workload, auto_roll_time, parse_duration, parse_keep, parse_max_in_flight},
     snapshot::{Digest, is_object_name, snapshot_name, source_label},
     template::{SourceMap, revision_of},
 };
@@ -30,7 +28,7 @@ pub fn check(bytes: &[u8]) {
     assert!(parse_max_in_flight(text).is_none_or(|count| count > 0), "{text:?}");
     if let Some(at) = auto_roll_time(text) {
         // The value has milliseconds, so a time survives writing and reading to the millisecond.
-        let again = auto_roll_time(&auto_roll_value(at, None)).map(Timestamp::as_millisecond);
+        let again = auto_roll_time(&Plan::every(at, true).to_value()).map(Timestamp::as_millisecond);
         assert!(again.is_none_or(|again| (again - at.as_millisecond()).abs() <= 1), "{text:?}");
     }
     if let Some(map) = SourceMap::<String>::parse(text) {

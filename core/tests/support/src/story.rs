@@ -1,6 +1,6 @@
 //! The scenario of most tests: `demo` is blue, then green.
 
-use confrev_core::{annotations, resolve::auto_roll_value};
+use confrev_core::{annotations, resolve::Plan};
 use serde_json::{Value, json};
 
 use crate::world::{World, annotate, template};
@@ -23,7 +23,7 @@ pub fn poked(stored: &Value, second: i64) -> Value {
     annotate(
         &mut new,
         annotations::ROLL,
-        &auto_roll_value(jiff::Timestamp::from_second(second).unwrap(), None),
+        &Plan::every(jiff::Timestamp::from_second(second).unwrap(), true).to_value(),
     );
     new
 }
