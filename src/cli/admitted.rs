@@ -42,13 +42,13 @@ pub(super) async fn write(
         })
     };
     let tried = patch(true).await?;
-    check(&tried, goals).map_err(|why| Failure::Refused(format!("{why}; nothing was written")))?;
+    check(&tried, workload, goals).map_err(|why| Failure::Refused(format!("{why}; nothing was written")))?;
     if only_try {
         return Ok(tried);
     }
     let written = patch(false).await?;
     // confrev may have stopped answering since the dry run.
-    check(&written, goals).map_err(|why| {
+    check(&written, workload, goals).map_err(|why| {
         Failure::Refused(format!(
             "{why}, but the change was written: run the command again when `kubectl confrev check` passes"
         ))
@@ -57,7 +57,7 @@ pub(super) async fn write(
 }
 
 /// Whether the workload of an answer has the effect; `Err`: why it does not.
-fn check(answer: &OptedIn, goals: &BTreeMap<ObjectName, Goal>) -> Result<(), String> {
+fn check(answer: &OptedIn, before: &OptedIn, goals: &BTreeMap<ObjectName, Goal>) -> Result<(), String> {
     let workload = answer.reference();
     let unanswered =
         format!("confrev did not answer: the API server did not call its webhook for {workload}");
@@ -65,12 +65,17 @@ fn check(answer: &OptedIn, goals: &BTreeMap<ObjectName, Goal>) -> Result<(), Str
         return Err(unanswered);
     }
     for (source, goal) in goals {
-        let found = answer.record.uses.iter().find(|used| used.source == *source);
-        let found = found.and_then(|used| used.snapshot.as_deref());
+        let of = |workload: &OptedIn| {
+            let found = workload.record.uses.iter().find(|used| used.source == *source);
+            found.and_then(|used| used.snapshot.clone())
+        };
+        let (found, stored) = (of(answer), of(before));
+        let found = found.as_deref();
         match (goal, found) {
             (Goal::Snapshot(wanted), Some(found)) if wanted == found => {}
             (Goal::Other(held), found) if Some(held.as_str()) != found => {}
-            (Goal::Snapshot(_), Some(found)) => {
+            // A plan that no webhook has read changes nothing.
+            (Goal::Snapshot(_), Some(found)) if stored.as_deref() != Some(found) => {
                 return Err(format!("{workload}: confrev resolves the references to {source} to {found}"));
             }
             _ => return Err(unanswered),
@@ -126,7 +131,11 @@ mod tests {
             ("demo-b", "demo-b", other("demo-b"), Some("confrev did not answer")),
             ("demo-a", "demo-a", other("demo-b"), None),
         ] {
-            let found = check(&answer(named, listed), &BTreeMap::from([(demo.clone(), goal.clone())]));
+            let found = check(
+                &answer(named, listed),
+                &answer("demo-0", "demo-0"),
+                &BTreeMap::from([(demo.clone(), goal.clone())]),
+            );
             let found = found.err().unwrap_or_default();
             assert!(found.contains(error.unwrap_or_default()), "{named} {listed} {goal:?}: {found}");
             assert_eq!(found.is_empty(), error.is_none(), "{named} {listed} {goal:?}: {found}");

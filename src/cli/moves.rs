@@ -1,6 +1,7 @@
 //! `kubectl confrev undo`, `pin`, `unpin`, `pause` and `resume`: moving a workload between revisions of its config.
 //!
-//! Every write is the user's own, is conditional on the state that was read, and passes admission like any other.
+//! Every move is a plan in the annotation `roll`; no command writes into a template, so none owns a field of it. Every write is the user's
+//! own, is conditional on the state that was read, and passes admission like any other.
 //! Admission makes an undo or a pin last, and a hold outlive every apply; nothing is remembered here. A move that admission would not complete is not written.
 
 use std::{
@@ -25,9 +26,8 @@ use super::{
 };
 use crate::{
     annotations,
-    resolve::{Observed, Plan, Policy, To, Workload, hold_text},
+    resolve::{Move, Observed, Plan, Policy, To, Workload, hold_text, roll_time},
     snapshot::ObjectName,
-    template::Template,
 };
 
 /// What the commands share.
@@ -56,6 +56,9 @@ pub(super) struct Undo {
     /// Keep the config until `unpin`, whatever is applied (annotation confrev.dev/hold).
     #[arg(long)]
     pub(super) hold: bool,
+    /// Move to the content even if it was refused.
+    #[arg(long)]
+    pub(super) force: bool,
     // Last: the heading of its flags is that of whatever follows it.
     #[command(flatten)]
     pub(super) common: Common,
@@ -73,6 +76,9 @@ pub(super) struct Pin {
     /// Keep the snapshot until `unpin`, whatever is applied (annotation confrev.dev/hold).
     #[arg(long)]
     pub(super) hold: bool,
+    /// Move to the content even if it was refused.
+    #[arg(long)]
+    pub(super) force: bool,
     // Last: the heading of its flags is that of whatever follows it.
     #[command(flatten)]
     pub(super) common: Common,
@@ -84,6 +90,9 @@ pub(super) struct Unpin {
     /// Only this source. Default: all sources.
     #[arg(long, value_name = "SOURCE")]
     pub(super) source: Option<String>,
+    /// Move to the content even if it was refused.
+    #[arg(long)]
+    pub(super) force: bool,
     // Last: the heading of its flags is that of whatever follows it.
     #[command(flatten)]
     pub(super) common: Common,
@@ -132,7 +141,7 @@ pub(super) async fn to_present(
 ) -> Result<String, Failure> {
     let (target, inventory) = (target.clone(), Arc::clone(inventory));
     let found = FoundWorkload { target, inventory, workload: workload.clone() };
-    let made = found.unpin(Some(source), None).await?;
+    let made = found.unpin(Some(source), false, None).await?;
     Ok(made.said.join("; "))
 }
 
@@ -163,49 +172,56 @@ impl Common {
 }
 
 impl FoundWorkload {
-    /// Points the references to each source to the given name, if admission resolves them as wanted.
-    async fn point(
+    /// Writes a plan, and the `hold` annotation if it changes, if admission moves the workload as wanted.
+    async fn plan(
         &self,
-        names: &BTreeMap<ObjectName, String>,
+        moves: BTreeMap<ObjectName, Move>,
         goals: &BTreeMap<ObjectName, Goal>,
         hold: Option<&Hold>,
         dry_run: Option<DryRun>,
     ) -> Result<Option<OptedIn>, Failure> {
-        let workload = Workload::read(&self.workload.kind, &*self.workload.value)
-            .map_err(|error| Failure::Refused(format!("{}: {error}", self.workload.reference())))?;
-        let entered = workload.sources();
-        let root = self.workload.kind.template_pointer();
-        // Conditional on the references, not on the resourceVersion: status updates change that all the time.
-        let mut operations = self.operations(hold);
-        for reference in workload.template.iter().flat_map(Template::references) {
-            let written = ObjectName::new(reference.kind, reference.name);
-            let source = entered.source_of(reference.kind, reference.name).unwrap_or(&written);
-            if let Some(name) = names.get(source).filter(|name| *name != reference.name) {
-                let path = format!("{root}{}", reference.pointer);
-                operations.push(json!({"op": "test", "path": path, "value": reference.name}));
-                operations.push(json!({"op": "replace", "path": path, "value": name}));
-            }
+        let time = roll_time(jiff::Timestamp::now(), self.workload.record.last_plan);
+        let plan = (!moves.is_empty()).then(|| Plan::of_person(time, moves).to_value());
+        let mut wanted: Vec<_> = plan.into_iter().map(|plan| (annotations::ROLL, Some(plan))).collect();
+        if let Some(Hold(hold)) = hold {
+            wanted.push((annotations::HOLD, hold.clone()));
         }
-        self.patch(operations, goals, dry_run).await
+        self.patch(self.operations(wanted), goals, dry_run).await
     }
 
-    /// The beginning of a JSON patch, which sets the `hold` annotation. It is conditional on the workload and its annotation.
-    fn operations(&self, hold: Option<&Hold>) -> Vec<Value> {
-        let metadata = &self.workload.value["metadata"];
-        let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": metadata["uid"]})];
-        let Some(Hold(wanted)) = hold else { return operations };
-        if metadata["annotations"].is_null() {
+    /// The annotations of the workload.
+    fn annotations(&self) -> &Value {
+        &self.workload.value["metadata"]["annotations"]
+    }
+
+    /// A JSON patch that sets these annotations, or removes them. It is conditional on the workload, its hold and its snapshots, not on
+    /// the resourceVersion: status updates change that all the time.
+    fn operations(&self, wanted: Vec<(&str, Option<String>)>) -> Vec<Value> {
+        let uid = &self.workload.value["metadata"]["uid"];
+        let mut operations = vec![json!({"op": "test", "path": "/metadata/uid", "value": uid})];
+        let pointer = |key| annotations::pointer_token(key);
+        let sources = format!(
+            "{}/metadata/annotations/{}",
+            self.workload.kind.template_pointer(),
+            pointer(annotations::SOURCES)
+        );
+        if let Some(stated) = self.workload.value.pointer(&sources) {
+            operations.push(json!({"op": "test", "path": sources, "value": stated}));
+        }
+        if self.annotations().is_null() {
             operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
         }
-        let path = format!("/metadata/annotations/{}", annotations::pointer_token(annotations::HOLD));
-        let stored = &metadata["annotations"][annotations::HOLD];
-        if !stored.is_null() {
-            operations.push(json!({"op": "test", "path": path, "value": stored}));
-        }
-        match wanted {
-            Some(text) => operations.push(json!({"op": "add", "path": path, "value": text})),
-            None if stored.is_null() => {}
-            None => operations.push(json!({"op": "remove", "path": path})),
+        for (key, value) in wanted {
+            let path = format!("/metadata/annotations/{}", pointer(key));
+            let stored = &self.annotations()[key];
+            if key == annotations::HOLD && !stored.is_null() {
+                operations.push(json!({"op": "test", "path": path, "value": stored}));
+            }
+            match value {
+                Some(text) => operations.push(json!({"op": "add", "path": path, "value": text})),
+                None if stored.is_null() => {}
+                None => operations.push(json!({"op": "remove", "path": path})),
+            }
         }
         operations
     }
@@ -376,7 +392,9 @@ impl Undo {
             let said: Vec<_> =
                 names.iter().map(|(source, name)| found.says_held(source, held.get(source), name)).collect();
             let hold = found.hold_with(&names);
-            let after = found.point(&names, &snapshots(&names), Some(&hold), self.common.dry_run).await?;
+            let after = found
+                .plan(to(&names, self.force), &snapshots(&names), Some(&hold), self.common.dry_run)
+                .await?;
             return Ok(Made { said, after, before: Some(found.workload) });
         }
         if before.is_empty() {
@@ -387,7 +405,8 @@ impl Undo {
         found.must_be_free(&before)?;
         let said: Vec<_> =
             before.iter().map(|(source, name)| found.says(source, held.get(source), name)).collect();
-        let after = found.point(&before, &snapshots(&before), None, self.common.dry_run).await?;
+        let after =
+            found.plan(to(&before, self.force), &snapshots(&before), None, self.common.dry_run).await?;
         Ok(Made { said, after, before: Some(found.workload) })
     }
 
@@ -432,6 +451,12 @@ impl Undo {
     }
 }
 
+/// Moves to these snapshots.
+fn to(names: &BTreeMap<ObjectName, String>, forced: bool) -> BTreeMap<ObjectName, Move> {
+    let to = |name: &String| Move { to: To::Snapshot(name.clone()), forced };
+    names.iter().map(|(source, name)| (source.clone(), to(name))).collect()
+}
+
 /// The references should name these snapshots.
 fn snapshots(names: &BTreeMap<ObjectName, String>) -> BTreeMap<ObjectName, Goal> {
     names.iter().map(|(source, name)| (source.clone(), Goal::Snapshot(name.clone()))).collect()
@@ -457,7 +482,9 @@ impl Pin {
         if self.hold {
             let said = found.says_held(&source, held.get(&source), name);
             let hold = found.hold_with(&names);
-            let after = found.point(&names, &snapshots(&names), Some(&hold), self.common.dry_run).await?;
+            let after = found
+                .plan(to(&names, self.force), &snapshots(&names), Some(&hold), self.common.dry_run)
+                .await?;
             return Ok(Made { said: vec![said], after, before: Some(found.workload) });
         }
         if history.is_present(snapshot) {
@@ -483,7 +510,7 @@ impl Pin {
         }
         found.must_be_free(&names)?;
         let said = found.says(&source, held.get(&source), name);
-        let after = found.point(&names, &snapshots(&names), None, self.common.dry_run).await?;
+        let after = found.plan(to(&names, self.force), &snapshots(&names), None, self.common.dry_run).await?;
         Ok(Made { said: vec![said], after, before: Some(found.workload) })
     }
 }
@@ -502,13 +529,18 @@ impl Unpin {
         if let Some(source) = &only {
             found.must_use(source)?;
         }
-        found.unpin(only.as_ref(), self.common.dry_run).await
+        found.unpin(only.as_ref(), self.force, self.common.dry_run).await
     }
 }
 
 impl FoundWorkload {
     /// Ends the undo, the pin and the hold of one source, or of all. Returns a line for the user.
-    async fn unpin(&self, only: Option<&ObjectName>, dry_run: Option<DryRun>) -> Result<Made, Failure> {
+    async fn unpin(
+        &self,
+        only: Option<&ObjectName>,
+        forced: bool,
+        dry_run: Option<DryRun>,
+    ) -> Result<Made, Failure> {
         let workload = self.workload.reference();
         let mut sources = source_state::of_workload(&self.target, &self.inventory, &self.workload).await?;
         sources.retain(|used| only.is_none_or(|only| *only == used.object));
@@ -517,7 +549,7 @@ impl FoundWorkload {
         };
         let behind: Vec<_> = sources.iter().filter(|used| may_roll(used.standing)).collect();
         if let Some(hold) = self.hold_without(only) {
-            return self.end_hold(&sources, &hold, !behind.is_empty(), dry_run).await;
+            return self.end_hold(&sources, &hold, forced, dry_run).await;
         }
         if behind.is_empty() {
             let state = |used: &UsedSource| format!("{} {}", used.source, used.standing.word());
@@ -527,19 +559,12 @@ impl FoundWorkload {
         // References to a source in mode `live` stay as written.
         let goal = |used: &&UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
         let goals: BTreeMap<_, _> = behind.iter().filter_map(goal).collect();
-        // A reference to the source's name would not do: an apply that changes nothing else keeps the snapshot of a source with
-        // `max-in-flight`.
-        let now = jiff::Timestamp::now();
-        let (roll, said) = if let Some(source) = only {
-            let said = self.says(source, self.held().get(source), "its present content");
-            let plan = Plan::of_person(now, [(source.clone(), To::Present.into())].into());
-            (plan.to_value(), said)
-        } else {
-            let said = format!("{workload}: rolls to the present content of all its sources");
-            (format!("unpin-{now}"), said)
+        let said = match only {
+            Some(source) => self.says(source, self.held().get(source), "its present content"),
+            None => format!("{workload}: rolls to the present content of all its sources"),
         };
-        let body = self.annotation(annotations::ROLL, &json!(roll));
-        let after = self.write_admitted(("application/merge-patch+json", &body), &goals, dry_run).await?;
+        let moves = to_present_content(behind.iter().copied(), forced);
+        let after = self.plan(moves, &goals, None, dry_run).await?;
         Ok(Made { said: vec![said], after, before: Some(self.workload.clone()) })
     }
 
@@ -548,22 +573,21 @@ impl FoundWorkload {
         &self,
         sources: &[UsedSource],
         hold: &Hold,
-        others: bool,
+        forced: bool,
         dry_run: Option<DryRun>,
     ) -> Result<Made, Failure> {
-        let mut operations = self.operations(Some(hold));
-        if others {
-            let path = format!("/metadata/annotations/{}", annotations::pointer_token(annotations::ROLL));
-            operations.push(json!({"op": "add", "path": path, "value": unpin_value()}));
-        }
-        let moves = sources.iter().filter(|used| {
-            let state = if used.standing == SourceState::Held { used.beneath } else { used.standing };
-            matches!(state, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
-        });
+        let moving: Vec<_> = sources
+            .iter()
+            .filter(|used| {
+                let state = if used.standing == SourceState::Held { used.beneath } else { used.standing };
+                matches!(state, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
+            })
+            .collect();
         // References to a source in mode `live` stay as written.
-        let goal = |used: &UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
-        let goals: BTreeMap<_, _> = moves.filter_map(goal).collect();
-        let after = self.patch(operations, &goals, dry_run).await?;
+        let goal = |used: &&UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
+        let goals: BTreeMap<_, _> = moving.iter().filter_map(goal).collect();
+        let moves = to_present_content(moving.iter().copied(), forced);
+        let after = self.plan(moves, &goals, Some(hold), dry_run).await?;
         let workload = self.workload.reference();
         let what = if goals.is_empty() {
             "the hold ends".to_owned()
@@ -575,9 +599,12 @@ impl FoundWorkload {
     }
 }
 
-/// A new value of `roll`.
-fn unpin_value() -> String {
-    format!("unpin-{}", jiff::Timestamp::now())
+/// Moves of these sources to their present contents.
+fn to_present_content<'u>(
+    used: impl Iterator<Item = &'u UsedSource>,
+    forced: bool,
+) -> BTreeMap<ObjectName, Move> {
+    used.map(|used| (used.object.clone(), Move { to: To::Present, forced })).collect()
 }
 
 impl Track {

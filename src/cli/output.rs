@@ -3,8 +3,10 @@
 //! Nothing else writes to standard output or standard error, and nothing here writes text of the cluster that is not safe to show.
 
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     io::{IsTerminal as _, Write as _},
+    sync::Mutex,
 };
 
 use clap::ValueEnum;
@@ -213,6 +215,15 @@ pub(super) fn note(line: &str) {
 /// Prints a warning to standard error.
 pub(super) fn warn(warning: &str) {
     note(&format!("warning: {warning}"));
+}
+
+/// Prints a warning to standard error, if it was not printed before: a dry run gives the same warnings as the write after it.
+pub(super) fn warn_once(warning: &str) {
+    static PRINTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let is_new = PRINTED.lock().is_ok_and(|mut printed| printed.insert(warning.to_owned()));
+    if is_new {
+        warn(warning);
+    }
 }
 
 /// Asks a question on standard error, and returns the answer from standard input.

@@ -183,7 +183,9 @@ impl Target {
         let client = connect(config).map_err(|error| no_config(&error))?;
         let kinds = flags.kinds.in_force();
         let rotated = flags.rotated.in_force();
-        let api = KubeApi::new(client, Arc::clone(&kinds), Metrics::new()).leaving(rotated.clone());
+        let api = KubeApi::new(client, Arc::clone(&kinds), Metrics::new())
+            .leaving(rotated.clone())
+            .warning(output::warn_once);
         Ok(Self { api, kinds, rotated, namespace, url, now: None })
     }
 

@@ -104,6 +104,8 @@ pub struct KubeApi {
     pub(super) rotated: Rotated,
     /// The most names that a workload to opt in may refer to.
     pub(super) max_names: usize,
+    /// Gets each warning of the API server about a write.
+    warn: Option<fn(&str)>,
 }
 
 impl KubeApi {
@@ -119,6 +121,7 @@ impl KubeApi {
             copied: Arc::default(),
             rotated: Rotated::default(),
             max_names: MAX_NAMES,
+            warn: None,
         }
     }
 
@@ -138,6 +141,12 @@ impl KubeApi {
     #[must_use]
     pub fn with_max_names(self, names: usize) -> Self {
         Self { max_names: names, ..self }
+    }
+
+    /// Shows each warning of the API server about a write.
+    #[must_use]
+    pub fn warning(self, warn: fn(&str)) -> Self {
+        Self { warn: Some(warn), ..self }
     }
 
     /// Leaves references to these ConfigMaps as written.
@@ -279,6 +288,11 @@ impl KubeApi {
         let answer = tokio::time::timeout(CALL_LIMIT, async {
             let response = self.client.send(request).await?;
             let status = response.status();
+            if let Some(warn) = self.warn.filter(|_| !content_type.is_empty()) {
+                for text in response.headers().get_all(header::WARNING).iter().filter_map(warning_text) {
+                    warn(&text);
+                }
+            }
             let max = match keep {
                 Keep::UpTo(max) => Some(max),
                 Keep::Errors if status.is_success() => None,
@@ -321,6 +335,18 @@ impl KubeApi {
             reason: "its kind is not configured".to_owned(),
         })
     }
+}
+
+/// The text of a `Warning` header, `299 - "text"`. Source: RFC 7234, section 5.5.
+fn warning_text(value: &http::HeaderValue) -> Option<String> {
+    let text = str::from_utf8(value.as_bytes()).ok()?;
+    let quoted = text.splitn(3, ' ').nth(2)?.strip_prefix('"')?.strip_suffix('"')?;
+    let mut plain = String::with_capacity(quoted.len());
+    let mut letters = quoted.chars();
+    while let Some(letter) = letters.next() {
+        plain.extend(if letter == '\\' { letters.next() } else { Some(letter) });
+    }
+    Some(plain)
 }
 
 /// Reads a body of at most that many bytes, and counts its memory as it arrives. Without `max`, the body is discarded. A content
@@ -690,6 +716,19 @@ mod tests {
         });
         let client = kube::Client::new(service, "default");
         (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), asked)
+    }
+
+    #[test]
+    fn warnings_are_read_as_they_were_given() {
+        for (header, expected) in [
+            (r#"299 - "it stays""#, Some("it stays")),
+            (r#"299 - "annotation \"a\" has no effect""#, Some(r#"annotation "a" has no effect"#)),
+            ("299 -", None),
+            ("it stays", None),
+        ] {
+            let value = http::HeaderValue::from_str(header).unwrap();
+            assert_eq!(warning_text(&value).as_deref(), expected, "{header}");
+        }
     }
 
     #[tokio::test]

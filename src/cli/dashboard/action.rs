@@ -119,13 +119,13 @@ impl Asked {
                 let wrong = |_| Failure::Usage(format!("invalid revision {:?}", self.revision));
                 let to_revision =
                     if self.revision.is_empty() { 0 } else { self.revision.parse().map_err(wrong)? };
-                Undo { source: only, to_revision, hold, common }.make(target.clone()).await?
+                Undo { source: only, to_revision, hold, force: false, common }.make(target.clone()).await?
             }
             "pin" | "hold" => {
                 let (source, snapshot) = (self.source.clone(), self.snapshot.clone());
-                Pin { source, snapshot, hold, common }.make(target.clone()).await?
+                Pin { source, snapshot, hold, force: false, common }.make(target.clone()).await?
             }
-            "unpin" => Unpin { source: only, common }.make(target.clone()).await?,
+            "unpin" => Unpin { source: only, force: false, common }.make(target.clone()).await?,
             "pause" => Track { common }.make(target.clone(), false).await?,
             "resume" => Track { common }.make(target.clone(), true).await?,
             "restore" => {

@@ -142,6 +142,19 @@ fn failure_takes_moved_workloads_back() {
             assert!(history[0]["snapshot"] == *bad && reason.contains("failed: "), "{history}");
             let status = world.confrev(&["status", "deployment"]).ok();
             assert!(status.contains("was refused"), "{status}");
+            // No command moves a workload to that content by mistake.
+            let versions = loads.each_ref().map(template);
+            for line in [
+                &["undo", "deployment/deployment"][..],
+                &["pin", "deployment/deployment", "demo", &bad, "--hold"],
+            ] {
+                let refusal = world.confrev(line).failed(1);
+                assert!(
+                    refusal.contains("was refused") && refusal.contains("--force"),
+                    "{line:?}: {refusal}"
+                );
+            }
+            assert_eq!(loads.each_ref().map(template), versions);
             let events = world.cluster.list("events", world.name(), "");
             let of = |reason: &str| events.iter().filter(|event| event["reason"] == reason).count();
             assert!(of("ContentRefused") >= 1 && of("Reverted") >= loads.len(), "{events:#?}");

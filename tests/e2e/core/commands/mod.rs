@@ -8,6 +8,7 @@ mod goldens;
 mod group_waves;
 mod moves;
 mod partial_rights;
+mod plans;
 mod printing;
 mod reasons;
 mod revoke;

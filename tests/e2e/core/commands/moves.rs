@@ -196,7 +196,9 @@ fn undo_and_pin_hold_until_unpin() {
         world.wait_resolved(&web, "demo", "C");
         let mut wanted = before;
         wanted.as_object_mut().unwrap().remove("confrev.dev/hold");
-        wanted["confrev.dev/state"] = annotations()["confrev.dev/state"].clone();
+        for changed in ["confrev.dev/state", "confrev.dev/roll"] {
+            wanted[changed] = annotations()[changed].clone();
+        }
         let mut found = annotations();
         for ours in ["deployment.kubernetes.io/revision", "rollout.argoproj.io/revision"] {
             for all in [&mut wanted, &mut found] {
