@@ -1,7 +1,10 @@
 //! How a workload stands towards a content of a source: one answer for the controller, admission and the commands.
 
 use super::{Present, Record, Use};
-use crate::snapshot::{Digest, Digests};
+use crate::{
+    snapshot::{Digest, Digests},
+    tie::Tie,
+};
 
 /// How pods get the content of a source by one reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,21 +84,22 @@ impl Record {
         if source.is_snapshot {
             return Relation::Apart;
         }
-        let seen = self.seen(&used.source);
-        let has_seen = self.has_seen(&used.source, &source.digests);
+        let none = Tie::default();
+        let tie = self.ties.get(&used.source).unwrap_or(&none);
+        let (seen, has_seen) = (tie.seen, tie.has_seen(&source.digests));
         // A name that a user wrote is not recorded.
         let is_own = used.snapshot.is_some() && seen.is_some();
         match source.mode_for(used) {
             Mode::Live | Mode::AsWritten if is_own => Relation::Behind,
             Mode::Live | Mode::AsWritten if used.snapshot.is_some() => Relation::Apart,
             Mode::Live if !has_seen => match seen {
-                Some(seen) if source.digests.judge(seen).is_none() => Relation::Unjudged,
+                Some(seen) if source.digests.judge(&seen).is_none() => Relation::Unjudged,
                 _ => Relation::Behind,
             },
             Mode::Bound if used.snapshot.is_none() || seen.is_some() => Relation::Behind,
             mode @ (Mode::Live | Mode::AsWritten | Mode::Bound) => Relation::AtSource(mode),
             Mode::Snapshot if used.snapshot.is_none() => Relation::Behind,
-            Mode::Snapshot if has_seen => Relation::Seen(self.values(used, &source.digests, held)),
+            Mode::Snapshot if has_seen => Relation::Seen(tie.values(used, &source.digests, held)),
             Mode::Snapshot if held.is_some_and(|held| source.digests.contains(held)) => Relation::Unrecorded,
             Mode::Snapshot => Relation::Behind,
         }
@@ -106,22 +110,25 @@ impl Record {
         !used.on_hold && self.relation(used, source, None).is_pending()
     }
 
+    /// Whether an undo or a pin keeps other values than those of the content that the workload has seen, whatever the present content.
+    pub fn keeps_other(&self, used: &Use, held: Option<&Digest>) -> bool {
+        let tie = self.ties.get(&used.source).filter(|_| used.snapshot.is_some() && !used.on_hold);
+        tie.and_then(|tie| Some((tie, tie.seen?)))
+            .is_some_and(|(tie, seen)| tie.values(used, &Digests::from(seen), held) == Values::Rejected)
+    }
+}
+
+impl Tie {
     /// The values that pods read by a reference, beside a content that the workload has seen.
-    pub fn values(&self, used: &Use, content: &Digests, held: Option<&Digest>) -> Values {
+    pub(super) fn values(&self, used: &Use, content: &Digests, held: Option<&Digest>) -> Values {
         let holds_other = held.is_some_and(|held| content.judge(held) == Some(false));
         // Admission records this for a workload that reads some keys: both contents may have the same values there.
-        let is_recorded = used.snapshot.is_some() && self.pinned(&used.source).is_some();
+        let is_recorded = used.snapshot.is_some() && self.pinned.is_some();
         match holds_other {
             _ if is_recorded => Values::Rejected,
             true if used.whole => Values::Rejected,
             true => Values::Equal,
             false => Values::Present,
         }
-    }
-
-    /// Whether an undo or a pin keeps other values than those of the content that the workload has seen, whatever the present content.
-    pub fn keeps_other(&self, used: &Use, held: Option<&Digest>) -> bool {
-        let seen = self.seen(&used.source).filter(|_| used.snapshot.is_some() && !used.on_hold);
-        seen.is_some_and(|seen| self.values(used, &Digests::from(*seen), held) == Values::Rejected)
     }
 }

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{
     kinds::WorkloadKind,
-    snapshot::{Digest, Digests, ObjectName},
+    snapshot::{CLOCK_TOLERANCE, Digest, Digests, ObjectName},
+    tie::Tie,
 };
 
 /// A workload that uses a source.
@@ -164,9 +165,10 @@ impl Record {
         if !kind.rolls || uses().next().is_none() {
             return Standing::Apart;
         }
-        let tie = self.ties.get(source).cloned().unwrap_or_default();
+        let none = Tie::default();
+        let tie = self.ties.get(source).unwrap_or(&none);
         let was_unhealthy = tie.unhealthy;
-        if !self.has_seen(source, content) {
+        if !tie.has_seen(content) {
             // A hold is a decision about this workload alone: it takes no place that the others wait for.
             if !self.track || uses().any(|used| used.on_hold) {
                 return Standing::Apart;
@@ -185,7 +187,7 @@ impl Record {
             let place = RollOrder::of(order, health, was_unhealthy, seed, &path);
             return Standing::Waits(Waiting { place });
         }
-        let values = uses().map(|used| self.values(used, content, held(used).as_ref()));
+        let values = uses().map(|used| tie.values(used, content, held(used).as_ref()));
         let values = values.max().unwrap_or(Values::Present);
         let rejects = values == Values::Rejected;
         match (values, self.track) {
@@ -196,7 +198,12 @@ impl Record {
             (Values::Equal, true) => return Standing::Unaffected,
             (Values::Present | Values::Rejected, _) => {}
         }
-        let turn = tie.moved;
+        // A move writes the spec. A later time comes from a wrong clock.
+        let is_wrong = |turn: &Timestamp| {
+            self.pace.written.is_some_and(|written| turn.duration_since(written) > CLOCK_TOLERANCE)
+        };
+        let turn =
+            tie.moved.map(|turn| if is_wrong(&turn) { self.pace.written.unwrap_or(turn) } else { turn });
         let gives_up = has_deadline(&kind.kind);
         let started = turn.max(self.pace.written).max(self.last_roll).filter(|_| !gives_up);
         let limit = SignedDuration::from_secs(self.pace.deadline_seconds.into());

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use confrev::{
-    resolve::{Health, Mode, Present, Record, Relation, Use, Values, Workload},
+    resolve::{Health, Mode, Present, Record, Relation, Standing, Use, Values, Workload, WorkloadView},
     snapshot::{Digest, ObjectName, Rotated, SourceKind},
 };
+
+use jiff::Timestamp;
 
 use super::world::{deployment, kind};
 
@@ -117,4 +119,29 @@ fn undo_and_pin_reject_values() {
     // It uses the content that the source has again.
     let unrecorded = having_seen(Some(1)).relation(&whole, &present(), Some(&digest(2)));
     assert_eq!((unrecorded, unrecorded.is_pending()), (Relation::Unrecorded, true));
+}
+
+/// A time that is later than the last write of the spec comes from a wrong clock: the wave would bake until then.
+#[test]
+fn move_of_wrong_clock_counts_from_its_write() {
+    let second = |second| Timestamp::from_second(second).unwrap();
+    let kind = kind("Deployment");
+    for (moved, written, expected) in
+        [(100, 100, 100), (101, 100, 101), (86_400, 100, 100), (100, 86_400, 100)]
+    {
+        let mut record = having_seen(Some(2)).tied(&source(), |tie| tie.moved = Some(second(moved)));
+        record.uses = vec![reference(true)];
+        record.pace.written = Some(second(written));
+        let view = WorkloadView {
+            kind: &kind,
+            path: ["ns", "web"],
+            namespace_order: None,
+            health: Health::Settled,
+            source: &source(),
+            content: &present().digests,
+            set: None,
+        };
+        let Standing::Moved(found) = record.standing(&view, |_| None) else { panic!("{moved}") };
+        assert_eq!((found.since, found.in_turn), (Some(second(expected)), true), "{moved}, {written}");
+    }
 }
