@@ -25,7 +25,7 @@ use crate::{
     resolve::{
         AnalysisRun, ChangeVerdict, EndedWave, Health, Member, Observed, Plan, Proof, RecordedFailure,
         RollOrder, RunState, Spread, SpreadPolicy, Standing, Use, Wait, Waiting, WorkloadView,
-        order_of_namespace,
+        order_of_namespace, roll_time,
     },
     snapshot::{Digests, ObjectName, SourceKind},
 };
@@ -49,9 +49,6 @@ pub(super) async fn of(
     if let Some(delay) = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await? {
         return Ok(Some(delay));
     }
-    if let Some(delay) = interval(workload, inventory.now()) {
-        return Ok(Some(delay));
-    }
     // The other namespaces of the group are not read here: there may be many.
     let settings = gates::settings(target, inventory, workload.namespace()).await?;
     let (group, policy) = (settings.group, present.spread_policy());
@@ -70,6 +67,10 @@ pub(super) async fn of(
                 return Ok(delay);
             }
         }
+    }
+    // The controller asks in this order, too.
+    if let Some(delay) = interval(workload, inventory.now()) {
+        return Ok(Some(delay));
     }
     let refused = match tried(target, workload, None).await {
         Tried::Passes => snapshot_refused(target, inventory, workload, source, present).await,
@@ -346,7 +347,8 @@ async fn snapshot_refused(
     }
     let collection = Scope::Namespace(workload.namespace().to_owned()).collection("v1", source.kind.plural());
     let path = format!("{collection}?fieldManager=kubectl-confrev&dryRun=All");
-    let call = target.api.call("create", Method::POST, path, "application/json", body.to_string().into());
+    let api = target.api.quiet();
+    let call = api.call("create", Method::POST, path, "application/json", body.to_string().into());
     match call.await {
         Err(error) if error.is_missing_right() => None,
         Err(ApiError::Refused { code: 403 | 413 | 422, message, .. }) => {
@@ -378,22 +380,19 @@ enum Tried {
 async fn tried(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>) -> Tried {
     // Admission writes this annotation again, so that its answer differs from that of an API server that did not call confrev.
     let stale = json!({"configmaps": {"confrev-dry-run": "confrev-dry-run-0"}}).to_string();
+    let plan = Plan::every(roll_time(Timestamp::now(), workload.record.last_plan), true);
     let mut body = json!({"metadata": {"annotations": {annotations::SOURCES: stale}}});
     for field in workload.kind.template.iter().rev() {
         body = json!({field.clone(): body});
     }
     body["metadata"] = json!({
         "uid": text(&workload.value, "/metadata/uid"),
-        "annotations": {annotations::ROLL: Plan::every(Timestamp::now(), true).to_value()},
+        "annotations": {annotations::ROLL: plan.to_value()},
     });
     let path = format!("{}?fieldManager=kubectl-confrev&dryRun=All", workload.path());
-    let call = target.api.call(
-        "patch",
-        Method::PATCH,
-        path,
-        "application/merge-patch+json",
-        body.to_string().into(),
-    );
+    let api = target.api.quiet();
+    let call =
+        api.call("patch", Method::PATCH, path, "application/merge-patch+json", body.to_string().into());
     let delay = match call.await {
         Ok(answer) => {
             let value = serde_json::from_slice::<Value>(&answer).ok();

@@ -180,7 +180,7 @@ impl FoundWorkload {
         hold: Option<&Hold>,
         dry_run: Option<DryRun>,
     ) -> Result<Option<OptedIn>, Failure> {
-        let time = roll_time(jiff::Timestamp::now(), self.workload.record.last_plan);
+        let time = roll_time(self.inventory.now(), self.workload.record.last_plan);
         let plan = (!moves.is_empty()).then(|| Plan::of_person(time, moves).to_value());
         let mut wanted: Vec<_> = plan.into_iter().map(|plan| (annotations::ROLL, Some(plan))).collect();
         if let Some(Hold(hold)) = hold {

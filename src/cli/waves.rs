@@ -231,7 +231,7 @@ async fn is_taken_over(
     loop {
         let Some(snapshot) = target.get(&path).await? else { return Ok(false) };
         let verdict = Verdict::read(|key| annotation(&snapshot, key));
-        if verdict.and_then(|verdict| verdict.last_decision()) >= Some(decision.at) {
+        if verdict.and_then(|verdict| verdict.last_decision()) == Some(decision.at) {
             return Ok(true);
         }
         if begun.elapsed() > limit {

@@ -149,6 +149,12 @@ impl KubeApi {
         Self { warn: Some(warn), ..self }
     }
 
+    /// The same calls, of which no warning is shown: they ask, and write nothing.
+    #[must_use]
+    pub fn quiet(&self) -> Self {
+        Self { warn: None, ..self.clone() }
+    }
+
     /// Leaves references to these ConfigMaps as written.
     #[must_use]
     pub fn leaving(self, rotated: Rotated) -> Self {
