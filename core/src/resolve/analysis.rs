@@ -9,7 +9,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::snapshot::{SourceKind, is_object_name};
+use crate::{
+    annotations,
+    snapshot::{SourceKind, is_object_name},
+};
 
 /// The most characters of the snapshot's name in the name of a run.
 const STEM: usize = 200;
@@ -124,7 +127,7 @@ impl RunState {
         }
         let message = match run["status"]["message"].as_str() {
             None | Some("") => String::new(),
-            Some(message) => format!(": {message}"),
+            Some(message) => format!(": {}", annotations::bounded(message)),
         };
         let phase = run["status"]["phase"].as_str().unwrap_or_default();
         match phase {

@@ -44,8 +44,11 @@ impl Resolver<'_> {
             To::Content(digits) => present.digests().iter().any(|digest| digest.hex(digits.len()) == *digits),
             To::Present | To::Snapshot(_) => true,
         };
-        // A person may have stopped the change since the controller decided. That keeps no workload on refused content.
-        let is_stopped = is_automatic && self.is_aborted(source, present)? && self.refused(source)?.is_none();
+        // A person may have stopped the change since the controller decided. That keeps no workload on refused content, and says nothing
+        // about one that has the content.
+        let has_seen = self.seen(source).is_some_and(|seen| present.digests().contains(&seen));
+        let is_stopped =
+            is_automatic && !has_seen && self.is_aborted(source, present)? && self.refused(source)?.is_none();
         Ok(if is_it && !is_stopped { Planned::Moves } else { Planned::Stays })
     }
 

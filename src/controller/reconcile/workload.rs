@@ -23,7 +23,7 @@ use crate::{
         queue::{Queue, Task},
         reconcile::state::State,
     },
-    resolve::{Record, Use},
+    resolve::{Mode, Record, Use},
     snapshot::{Digest, ObjectName},
 };
 
@@ -212,7 +212,10 @@ fn moves(index: &Index, key: &WorkloadKey, record: &Record, waiting: &[Name]) ->
     let mut moves: Moves = index
         .sources_of(key, record)
         .filter(|(name, used, known)| {
-            let is_kept = used.snapshot.is_some() && index.refused(name).is_some();
+            // Another mode does not depend on the content.
+            let is_kept = used.snapshot.is_some()
+                && known.present.mode_for(used) == Mode::Snapshot
+                && index.refused(name).is_some();
             let is_behind = !is_kept && record.is_pending_for(used, &known.present);
             !waiting.contains(name) && (is_behind || index.returns(key, record, used))
         })
