@@ -10,7 +10,21 @@ const OS: [&str; 4] = ["clock", "date", "difftime", "time"];
 
 /// Runs a script with the global `obj`, and `actionParams` if there are any. Returns its result as Argo CD reads it.
 pub fn run(script: &str, object: &Value, parameters: Option<&Value>) -> mlua::Result<Value> {
-    let lua = Lua::new_with(StdLib::TABLE | StdLib::OS | StdLib::PACKAGE, LuaOptions::default())?;
+    run_with(StdLib::TABLE | StdLib::OS | StdLib::PACKAGE, script, object, parameters)
+}
+
+/// The same for a kind with `useOpenLibs`, which has all libraries.
+pub fn run_open(script: &str, object: &Value) -> mlua::Result<Value> {
+    run_with(StdLib::ALL_SAFE, script, object, None)
+}
+
+fn run_with(
+    libraries: StdLib,
+    script: &str,
+    object: &Value,
+    parameters: Option<&Value>,
+) -> mlua::Result<Value> {
+    let lua = Lua::new_with(libraries, LuaOptions::default())?;
     let os: Table = lua.globals().get("os")?;
     let names: Vec<String> =
         os.pairs::<String, LuaValue>().map(|pair| pair.map(|(name, _)| name)).collect::<Result<_, _>>()?;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use confrev_argocd::run;
+use confrev_argocd::{run, run_open};
 use serde_json::{Value, json};
 
 const PAGE: &str = include_str!("../../../docs/argocd.md");
@@ -24,7 +24,10 @@ fn script(entry: &str) -> String {
 }
 
 fn health(kind: &str, object: &Value) -> (String, String) {
-    let answer = run(&script(&format!("health.{kind}")), object, None).unwrap();
+    let script = script(&format!("health.{kind}"));
+    let is_open =
+        entries().get(&format!("resource.customizations.useOpenLibs.{kind}")).is_some_and(|on| on == "true");
+    let answer = if is_open { run_open(&script, object) } else { run(&script, object, None) }.unwrap();
     let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
     (text("status"), text("message"))
 }
