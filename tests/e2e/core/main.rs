@@ -39,6 +39,7 @@ mod snapshots;
 mod spelling;
 mod turns;
 mod undo;
+mod undo_in_waves;
 mod unreadable_objects;
 mod unseen_settings;
 mod user_rights;

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::manifests::Workload;
+use crate::rolls::roll_time;
 use crate::shared::running;
 use crate::world::{LIMIT, World, each_kind, text};
 
@@ -26,8 +27,7 @@ fn min_interval_separates_rolls_of_quick_changes() {
 
         let mut rolls = BTreeSet::new();
         let mut look = || {
-            let roll = text(&world.live(&web)["metadata"]["annotations"]["confrev.dev/roll"]);
-            rolls.extend(roll.strip_prefix("auto-").map(|at| at.parse::<Timestamp>().expect("a time")));
+            rolls.extend(roll_time(&world.live(&web)));
         };
         let start = Instant::now();
         let mut changes = 0;

@@ -10,8 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::any_kind::Load;
+use crate::rolls::roll_time;
 use crate::shared::running;
-use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text};
+use crate::world::{LIMIT, World, expect, name_of, snapshot_of};
 
 /// How long the ConfigMap changes.
 const STORM: Duration = Duration::from_mins(1);
@@ -45,8 +46,7 @@ struct Rolls(BTreeMap<String, BTreeSet<Timestamp>>);
 impl Rolls {
     fn look(&mut self, world: &World, loads: &[(Load, i64)]) {
         for (load, _) in loads {
-            let roll = text(&load.live(world)["metadata"]["annotations"]["confrev.dev/roll"]);
-            let at = roll.strip_prefix("auto-").map(|at| at.parse::<Timestamp>().expect("a time"));
+            let at = roll_time(&load.live(world));
             self.0.entry(load.name.clone()).or_default().extend(at);
         }
     }
