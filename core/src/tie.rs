@@ -39,7 +39,7 @@ pub struct Remembered {
     pub unused: bool,
 }
 
-/// The controller's record of what ties a workload to one source.
+/// What the controller keeps in memory of a workload and one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tie {
     /// The content last taken into account.

@@ -113,8 +113,8 @@ impl Record {
     /// Whether an undo or a pin keeps other values than those of the content that the workload has seen, whatever the present content.
     pub fn keeps_other(&self, used: &Use, held: Option<&Digest>) -> bool {
         let tie = self.ties.get(&used.source).filter(|_| used.snapshot.is_some() && !used.on_hold);
-        tie.and_then(|tie| Some((tie, tie.seen?)))
-            .is_some_and(|(tie, seen)| tie.values(used, &Digests::from(seen), held) == Values::Rejected)
+        let Some((tie, seen)) = tie.and_then(|tie| Some((tie, tie.seen?))) else { return false };
+        tie.values(used, &seen.into(), held) == Values::Rejected
     }
 }
 

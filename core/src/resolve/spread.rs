@@ -199,11 +199,10 @@ impl Record {
             (Values::Present | Values::Rejected, _) => {}
         }
         // A move writes the spec. A later time comes from a wrong clock.
-        let is_wrong = |turn: &Timestamp| {
-            self.pace.written.is_some_and(|written| turn.duration_since(written) > CLOCK_TOLERANCE)
-        };
-        let turn =
-            tie.moved.map(|turn| if is_wrong(&turn) { self.pace.written.unwrap_or(turn) } else { turn });
+        let turn = tie.moved.map(|turn| match self.pace.written {
+            Some(written) if turn.duration_since(written) > CLOCK_TOLERANCE => written,
+            _ => turn,
+        });
         let gives_up = has_deadline(&kind.kind);
         let started = turn.max(self.pace.written).max(self.last_roll).filter(|_| !gives_up);
         let limit = SignedDuration::from_secs(self.pace.deadline_seconds.into());

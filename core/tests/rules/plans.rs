@@ -40,6 +40,13 @@ fn outcome(object: &Value) -> [Value; 2] {
     [object["spec"].clone(), object["metadata"]["annotations"][annotations::STATE].clone()]
 }
 
+/// Gives the source this content, and these annotations alone.
+fn set_with(world: &mut World, color: &str, annotations: &Value) {
+    world.set("demo", json!({"color": color}));
+    let demo = world.objects.get_mut(&configmap("demo")).unwrap();
+    demo["metadata"]["annotations"] = annotations.clone();
+}
+
 /// A plan leads to the same as the template that `kubectl rollout undo` writes. Another webhook may cause a second admission.
 #[test]
 fn plan_of_an_undo_equals_the_undo() {
@@ -98,11 +105,8 @@ fn source_that_no_plan_names_stays() {
 #[test]
 fn plan_to_refused_content_needs_force() {
     let mut world = World::default();
-    let set = |world: &mut World, color: &str| {
-        world.set("demo", json!({"color": color}));
-        let demo = world.objects.get_mut(&configmap("demo")).unwrap();
-        demo["metadata"]["annotations"] = json!({annotations::ON_FAILURE: "revert"});
-    };
+    let annotations = json!({annotations::ON_FAILURE: "revert"});
+    let set = |world: &mut World, color: &str| set_with(world, color, &annotations);
     set(&mut world, "blue");
     let first = world.create(&deployment(&["demo"]));
     set(&mut world, "green");
@@ -135,11 +139,8 @@ fn plan_to_refused_content_needs_force() {
 #[test]
 fn abort_keeps_no_workload_on_refused_content() {
     let mut world = World::default();
-    let set = |world: &mut World, color: &str| {
-        world.set("demo", json!({"color": color}));
-        let demo = world.objects.get_mut(&configmap("demo")).unwrap();
-        demo["metadata"]["annotations"] = json!({annotations::WAVES: "1", annotations::ON_FAILURE: "revert"});
-    };
+    let annotations = json!({annotations::WAVES: "1", annotations::ON_FAILURE: "revert"});
+    let set = |world: &mut World, color: &str| set_with(world, color, &annotations);
     set(&mut world, "blue");
     let first = world.create(&deployment(&["demo"]));
     set(&mut world, "green");
@@ -183,11 +184,8 @@ fn wrong_plan_is_refused() {
 #[test]
 fn roll_after_a_plan_of_the_future_moves() {
     let mut world = World::default();
-    let set = |world: &mut World, color: &str| {
-        world.set("demo", json!({"color": color}));
-        let demo = world.objects.get_mut(&configmap("demo")).unwrap();
-        demo["metadata"]["annotations"] = json!({annotations::WAVES: "1"});
-    };
+    let annotations = json!({annotations::WAVES: "1"});
+    let set = |world: &mut World, color: &str| set_with(world, color, &annotations);
     set(&mut world, "blue");
     let first = world.create(&deployment(&["demo"]));
     set(&mut world, "green");
