@@ -43,6 +43,21 @@ pub enum Standing {
     Apart,
 }
 
+impl Standing {
+    /// The same, without the time of a move that is later than `now`. It comes from a wrong clock, or from a tenant that wrote the plan:
+    /// the wave would bake until then, and all others of the change would wait.
+    fn until(self, now: Timestamp) -> Self {
+        match self {
+            Self::Moved(moved)
+                if moved.since.is_some_and(|since| since.duration_since(now) > CLOCK_TOLERANCE) =>
+            {
+                Self::Moved(Moved { since: None, ..moved })
+            }
+            other => other,
+        }
+    }
+}
+
 /// A workload that takes the present content by itself, and has not yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
@@ -198,11 +213,7 @@ impl Record {
             (Values::Equal, true) => return Standing::Unaffected,
             (Values::Present | Values::Rejected, _) => {}
         }
-        // A move writes the spec. A later time comes from a wrong clock.
-        let turn = tie.moved.map(|turn| match self.pace.written {
-            Some(written) if turn.duration_since(written) > CLOCK_TOLERANCE => written,
-            _ => turn,
-        });
+        let turn = tie.moved;
         let gives_up = has_deadline(&kind.kind);
         let started = turn.max(self.pace.written).max(self.last_roll).filter(|_| !gives_up);
         let limit = SignedDuration::from_secs(self.pace.deadline_seconds.into());
@@ -335,6 +346,7 @@ impl<K: Clone> Spread<K> {
         };
         let mut count = Count::default();
         for Member { workload, standing, is_rolling } in members {
+            let standing = standing.until(now);
             let moved = if let Standing::Moved(moved) = standing { Some(moved) } else { None };
             if let Some(bad) = moved.filter(|moved| spread.bad.is_none() && moved.is_bad(now)) {
                 let (workload, rolled_back) = (Some(workload.clone()), bad.rolled_back);
@@ -609,6 +621,17 @@ mod tests {
             let members = keys.iter().zip(states).map(|(key, standing)| member(key, standing, false));
             let spread = Spread::of(&in_waves("1, 50%", 30), ChangeVerdict::default(), at(102), members);
             assert_eq!(spread.progress().unwrap().limit, limit, "a write in second {second}");
+        }
+    }
+
+    #[test]
+    fn wave_waits_for_no_wrong_clock() {
+        for (since, expected) in [(100, Some(at(130))), (162, Some(at(192))), (163, None), (86_400, None)] {
+            let states = [moved(Health::Settled, since), waits(1)];
+            let members = states.iter().zip(&[0, 1]).map(|(standing, key)| member(key, *standing, false));
+            let spread = Spread::of(&in_waves("1, 50%", 30), ChangeVerdict::default(), at(102), members);
+            let progress = spread.progress().unwrap();
+            assert_eq!((progress.moved, progress.bakes_until), (1, expected), "moved at {since}");
         }
     }
 
