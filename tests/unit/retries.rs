@@ -99,6 +99,45 @@ fn namespace_opts_in_once_webhook_takes_effect() {
     assert!(taken_up > 0, "no opt-in within two hours");
 }
 
+/// The pause after a roll that failed, or moved nothing, is about its content. A write that changes only annotations does not end it.
+#[test]
+fn other_content_is_tried_at_once() {
+    for in_vain in [false, true] {
+        let (_, web, mut desk) = web_on_blue();
+        let before = record(&web, Health::Settled);
+        let mut tries = |desk: &mut Desk, seconds: usize| {
+            let mut tries = 0;
+            for _ in 0..seconds {
+                for (task, action) in desk.actions() {
+                    let outcome = match action {
+                        Action::Poke { .. } => {
+                            tries += 1;
+                            let (what, message) = ("patch".to_owned(), "exceeded quota".to_owned());
+                            let refused = ApiError::Refused { what, code: 403, message };
+                            if in_vain { Ok(Outcome::Poked(Box::new(before.clone()))) } else { Err(refused) }
+                        }
+                        _ => Ok(Outcome::Done),
+                    };
+                    desk.state.finish(&task, outcome, desk.now);
+                }
+                desk.pass(1);
+            }
+            tries
+        };
+        desk.act(&json!({"color": "green"}), &json!({}), "2");
+        let first = tries(&mut desk, 200);
+        assert!((4..20).contains(&first), "in vain: {in_vain}: {first} tries");
+        let write = |desk: &mut Desk, color: &str, version: &str| {
+            desk.state.apply_source(&name("demo"), Some(&told(version)), desk.now);
+            desk.act(&json!({"color": color}), &json!({}), version);
+        };
+        write(&mut desk, "green", "3");
+        assert_eq!(tries(&mut desk, 3), 0, "in vain: {in_vain}: the same content");
+        write(&mut desk, "red", "4");
+        assert_eq!(tries(&mut desk, 3), 2, "in vain: {in_vain}: other content");
+    }
+}
+
 /// A change breaks the first workload that rolls to it, and is reverted. Another workload was unhealthy before the change.
 #[test]
 fn failed_workload_may_return_to_previous_content() {

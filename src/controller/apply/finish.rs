@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     cluster::{ApiError, Candidate, LiveWorkload, WorkloadKey},
     controller::{
-        action::Outcome,
+        action::{Moves, Outcome},
         name::Name,
         queue::{ObjectStep, Task},
         reconcile::state::State,
@@ -54,7 +54,12 @@ impl State {
         };
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(error) => return self.failed(task, &error, now),
+            Err(error) => {
+                if let (Task::Roll(key), Some(rolling), false) = (task, rolling, error.may_pass()) {
+                    self.roll_failed(key, rolling.moves);
+                }
+                return self.failed(task, &error, now);
+            }
         };
         let end = match task {
             Task::Roll(key) => self.roll_finished(key, rolling, outcome, now),
@@ -150,7 +155,14 @@ impl State {
         match outcome {
             Outcome::Poked(record) => {
                 let known = rolling.filter(|_| self.index.workload(key).is_some());
-                known.map_or(End::Done, |Rolling { before, .. }| self.rolled(key, &before, &record, now))
+                known.map_or(End::Done, |Rolling { before, moves, .. }| {
+                    let end = self.rolled(key, &before, &record, now);
+                    // A source may have changed between the decision and its admission.
+                    if matches!(end, End::InVain) {
+                        self.roll_failed(key, moves);
+                    }
+                    end
+                })
             }
             Outcome::Changed(live) => {
                 let is_unchanged = self.still_holds(key, rolling.as_ref(), &live);
@@ -175,6 +187,13 @@ impl State {
             }
             LiveWorkload::Unlabelled(candidate) => self.index.joining(key) == Some(&candidate.condition),
             LiveWorkload::Apart => false,
+        }
+    }
+
+    /// Records that a roll to these contents failed: the pause after it does not count for others.
+    fn roll_failed(&mut self, key: &WorkloadKey, moves: Moves) {
+        if self.index.workload(key).is_some() {
+            self.rolls.set_failed(key, moves);
         }
     }
 

@@ -170,6 +170,11 @@ impl Queue {
         self.failures.get(task).map_or(0, |(failures, _)| *failures)
     }
 
+    /// Lets a task forget its failures and their pause: what it is about to try is new.
+    pub fn forgive(&mut self, task: &Task) {
+        self.failures.remove(task);
+    }
+
     /// Queues a task from [`Queue::pop`] again, for another time.
     pub fn postpone(&mut self, task: Task, at: Timestamp) {
         self.leave(&task);

@@ -46,6 +46,8 @@ pub(crate) struct Rolls {
     rolling: HashMap<WorkloadKey, Rolling>,
     /// The last roll of each workload, if its outcome is unknown.
     unknown: HashMap<WorkloadKey, Unknown>,
+    /// What the last roll of each workload moved, if that failed.
+    failed: HashMap<WorkloadKey, Moves>,
     /// When the next roll at the global rate is due; `None` before the first.
     next: Option<Timestamp>,
     /// How often a roll waited for the global rate, since this was last reported.
@@ -61,11 +63,13 @@ impl Rolls {
     /// Records that a workload is not pending, or that its next change counts from then.
     pub(crate) fn clear_pending(&mut self, key: &WorkloadKey) {
         self.pending_since.remove(key);
+        self.failed.remove(key);
     }
 
     /// Lets every workload that is pending count as pending from now on.
     pub(crate) fn clear_all_pending(&mut self) {
         self.pending_since.clear();
+        self.failed.clear();
     }
 
     /// Since when a workload is pending.
@@ -89,6 +93,7 @@ impl Rolls {
     ) {
         self.rate_waits += u64::from(waited);
         self.next = Some(self.next.map_or(now, |next| next.max(now)) + pause);
+        self.failed.remove(key);
         self.rolling.insert(key.clone(), rolling);
     }
 
@@ -110,6 +115,16 @@ impl Rolls {
             self.unknown.insert(key.clone(), Unknown { last_roll, moves, until });
         }
         rolling
+    }
+
+    /// Records that a roll failed, which was to move this.
+    pub(crate) fn set_failed(&mut self, key: &WorkloadKey, moves: Moves) {
+        self.failed.insert(key.clone(), moves);
+    }
+
+    /// What the last roll of a workload was to move, if it failed.
+    pub(crate) fn failed(&self, key: &WorkloadKey) -> Option<&Moves> {
+        self.failed.get(key)
     }
 
     /// Whether the last roll of a workload may take effect, or has taken effect and the record does not show it.

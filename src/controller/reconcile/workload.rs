@@ -93,6 +93,10 @@ impl State {
     /// Queues a roll of a workload that is pending, or cancels the roll if it is not.
     pub(super) fn enqueue_roll(&mut self, key: &WorkloadKey, now: Timestamp) {
         if self.index.is_pending(key) {
+            if self.tries_other_content(key) {
+                self.rolls.clear_pending(key);
+                self.queue.forgive(&Task::Roll(key.clone()));
+            }
             self.rolls.set_pending(key, now);
             let due = self.roll_due(key, now);
             self.queue.schedule(Task::Roll(key.clone()), due);
@@ -101,6 +105,16 @@ impl State {
             self.held_workloads.release(key);
             self.queue.cancel(&Task::Roll(key.clone()));
         }
+    }
+
+    /// Whether the last roll of a workload failed, and a source has other content than it was to move to: the pause after failures is
+    /// about contents.
+    fn tries_other_content(&self, key: &WorkloadKey) -> bool {
+        let is_other = |(source, content): &(ObjectName, Digest)| {
+            let name = Name::new(Arc::clone(&key.namespace), source.clone());
+            self.index.existing_source(&name).is_some_and(|known| !known.present.digests.contains(content))
+        };
+        self.rolls.failed(key).is_some_and(|moves| moves.iter().any(is_other))
     }
 
     /// Queues the workloads whose roll waited for the snapshot of a source.
