@@ -248,8 +248,18 @@ impl<'r> Resolver<'r> {
         let source_of = |kind, name: &str| {
             [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name)).cloned()
         };
-        let exclude = &self.policy.exclude;
-        self.warnings.extend(misplaced::unused_exclusions(self.request, exclude, used.names(), source_of));
+        let excluded = (annotations::EXCLUDE, self.policy.exclude.iter(), "its exclusion");
+        self.warnings.extend(misplaced::unused_names(self.request, excluded, used.names(), source_of));
+        if let Some(plan) = self.plan.as_ref().filter(|plan| !plan.is_automatic) {
+            let moved = (annotations::ROLL, plan.moves.keys(), "its move");
+            self.warnings.extend(misplaced::unused_names(self.request, moved, used.names(), source_of));
+            if plan.moves.is_empty() && plan.every.is_none() {
+                self.warnings.push(format!(
+                    "annotation {}: the plan names no source, so nothing moves",
+                    annotations::ROLL
+                ));
+            }
+        }
         self.report_holds();
         self.warnings.extend(misplaced::warnings(self.request));
         self.warnings.dedup();
@@ -264,7 +274,8 @@ impl<'r> Resolver<'r> {
             *now != Remembered::default()
         });
         let hold = self.moves_hold.then(|| self.policy.hold.clone());
-        let marks = Marks { state: self.now, hold };
+        let keeps_roll = self.plan_moves_nothing(&resolution);
+        let marks = Marks { state: self.now, hold, keeps_roll };
         let mut decision = effects::opted_in(self.request, giver, &resolution, &marks, self.keeps_settings);
         let named =
             resolution.sources.iter().map(|(source, name)| ObjectName::new(source.kind, name.as_str()));

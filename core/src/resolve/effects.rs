@@ -76,6 +76,8 @@ pub(super) struct Marks {
     pub(super) state: SourceMap<Remembered>,
     /// The snapshots of the `hold` annotation, if the request changes it; without any, it is removed.
     pub(super) hold: Option<BTreeSet<ObjectName>>,
+    /// `roll` keeps its stored value: the plan in it moves nothing.
+    pub(super) keeps_roll: bool,
 }
 
 impl Marks {
@@ -109,6 +111,10 @@ pub(super) fn opted_in(
     if let Some(hold) = &marks.hold {
         annotations.retain(|(key, _)| *key != annotations::HOLD);
         annotations.push((annotations::HOLD, (!hold.is_empty()).then(|| hold_text(hold))));
+    }
+    if marks.keeps_roll {
+        let stored = request.old.as_ref().and_then(|old| old.annotation(annotations::ROLL));
+        annotations.push((annotations::ROLL, stored.map(str::to_owned)));
     }
     if !keeps_settings {
         annotations.extend(last_roll(request).map(|roll| (annotations::ROLL, Some(roll))));

@@ -97,27 +97,24 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// One warning for each name in `exclude` to which the template does not refer, if the annotation is new. `used` are the
-/// names in the template; `source_of` finds the source of a snapshot by `sources`.
-pub(super) fn unused_exclusions<'n>(
+/// One warning for each source that a new annotation names, and to which the template does not refer. `used` are the names in the
+/// template; `source_of` finds the source of a snapshot by `sources`.
+pub(super) fn unused_names<'n>(
     request: &Request<'_>,
-    exclude: &BTreeSet<ObjectName>,
+    (key, named, what): (&str, impl Iterator<Item = &'n ObjectName>, &str),
     used: impl Iterator<Item = (SourceKind, &'n str)>,
     source_of: impl Fn(SourceKind, &str) -> Option<ObjectName>,
 ) -> Vec<String> {
-    let stored = request.old.as_ref().and_then(|old| old.annotation(annotations::EXCLUDE));
-    if exclude.is_empty() || stored == request.new.annotation(annotations::EXCLUDE) {
+    let mut unused: BTreeSet<_> = named.cloned().collect();
+    let stored = request.old.as_ref().and_then(|old| old.annotation(key));
+    if unused.is_empty() || stored == request.new.annotation(key) {
         return Vec::new();
     }
-    let mut unused = exclude.clone();
     for (kind, name) in used {
         unused.remove(&source_of(kind, name).unwrap_or_else(|| ObjectName::new(kind, name)));
     }
     let warning = |name: &ObjectName| {
-        format!(
-            "annotation {}: the template does not refer to {name}, so its exclusion has no effect",
-            annotations::EXCLUDE
-        )
+        format!("annotation {key}: the template does not refer to {name}, so {what} has no effect")
     };
     unused.iter().map(warning).collect()
 }

@@ -30,6 +30,8 @@ const PERSON: &str = "plan-";
 const EVERY: &str = "*";
 /// The digits of a digest.
 const DIGITS: usize = 10;
+/// The latest time that counts: 9999-12-30. Each plan and each decision is later than the one before.
+const LATEST: Timestamp = Timestamp::constant(253_402_128_000, 0);
 
 /// The content to which a source moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,12 +94,12 @@ impl Plan {
     pub fn parse(roll: &str) -> Result<Option<Self>, String> {
         let (head, moves) = roll.split_once(' ').unwrap_or((roll, ""));
         let (time, is_automatic) = match (head.strip_prefix(AUTO), head.strip_prefix(PERSON)) {
-            (Some(time), _) => match time.parse() {
-                Ok(time) => (Some(time), true),
+            (Some(time), _) => match parse_time(time) {
+                Some(time) => (Some(time), true),
                 // A text of a person.
-                Err(_) => return Ok(None),
+                None => return Ok(None),
             },
-            (None, Some(text)) => (text.parse().ok(), false),
+            (None, Some(text)) => (parse_time(text), false),
             (None, None) => return Ok(None),
         };
         if roll.len() > annotations::MAX_PLAN {
@@ -202,7 +204,12 @@ pub fn auto_roll_time(roll: &str) -> Option<Timestamp> {
 /// The time of a plan of the controller or a person; `None` if the value is no plan, or has no time.
 pub fn plan_time(roll: &str) -> Option<Timestamp> {
     let text = roll.strip_prefix(AUTO).or_else(|| roll.strip_prefix(PERSON))?;
-    text.split_once(' ').map_or(text, |(time, _)| time).parse().ok()
+    parse_time(text.split_once(' ').map_or(text, |(time, _)| time))
+}
+
+/// Reads the time that a plan or a decision states; `None` if it is malformed, or so late that none could follow it.
+pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
+    text.parse().ok().filter(|time: &Timestamp| *time <= LATEST)
 }
 
 /// What a plan says about a reference.
@@ -271,6 +278,8 @@ mod tests {
             ("plan-1 demo".to_owned(), None, None),
             ("now".to_owned(), None, None),
             ("auto-matic".to_owned(), None, None),
+            ("auto-9999-12-31T00:00:00Z demo".to_owned(), None, None),
+            ("plan-9999-12-31T00:00:00Z demo".to_owned(), None, None),
         ] {
             assert_eq!((auto_roll_time(&text), plan_time(&text)), (of_roll, of_plan), "{text}");
         }

@@ -1,7 +1,8 @@
 //! What a plan in `roll` decides about a reference.
 
 use super::{
-    decide::{Resolver, Stop},
+    decide::{Resolver, Stop, was_decided_on},
+    effects::Resolution,
     plan::{Move, Planned, To},
     refused_rule::needs_force,
 };
@@ -56,6 +57,16 @@ impl Resolver<'_> {
     pub(super) fn is_forced(&self, source: &ObjectName) -> bool {
         let wanted = self.plan.as_ref().and_then(|plan| plan.of_source(source));
         wanted.is_some_and(|wanted| wanted.forced && wanted.to == To::Present)
+    }
+
+    /// Whether the controller's plan changes nothing: a source has changed since the decision, or a person has stopped the change. The
+    /// next try must not wait for `min-interval`, which counts from the last plan.
+    pub(super) fn plan_moves_nothing(&self, resolution: &Resolution) -> bool {
+        let is_automatic = self.plan.as_ref().is_some_and(|plan| plan.is_automatic);
+        is_automatic
+            && self.request.old.as_ref().is_some_and(was_decided_on)
+            && (&resolution.sources, &resolution.live) == (&self.prior, &self.prior_live)
+            && self.now == self.before
     }
 
     /// Checks the snapshots that the plan names.

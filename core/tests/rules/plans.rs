@@ -102,6 +102,56 @@ fn source_that_no_plan_names_stays() {
     }
 }
 
+/// A typing error does not look like a success.
+#[test]
+fn plan_without_effect_is_reported() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let first = world.create(&deployment(&["demo"]));
+    for (roll, expected) in [
+        ("plan-42", Some("the plan names no source")),
+        ("plan-42 demmo", Some("does not refer to ConfigMap \"demmo\", so its move")),
+        ("plan-42 demo secret/demo", Some("does not refer to Secret \"demo\", so its move")),
+        ("plan-42 demo", None),
+        ("plan-42 *", None),
+        ("tonight", None),
+    ] {
+        let mut new = first.clone();
+        annotate(&mut new, annotations::ROLL, roll);
+        let warnings = world.review(&kind("Deployment"), &new, Some(&first)).decision.warnings;
+        let found: Vec<_> = warnings.iter().filter(|warning| warning.contains(annotations::ROLL)).collect();
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{roll}: {warnings:?}");
+        assert!(expected.is_none_or(|expected| found[0].contains(expected)), "{roll}: {found:?}");
+    }
+}
+
+/// A source may change between the decision of the controller and the admission.
+#[test]
+fn plan_that_moves_nothing_leaves_no_trace() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "blue"}));
+    let first = world.create(&deployment(&["demo"]));
+    world.set("demo", json!({"color": "green"}));
+    let digest = world.observe(&configmap("demo")).unwrap().digest();
+    let plan = |second, digest| {
+        let time = jiff::Timestamp::from_second(second).unwrap();
+        Plan::automatic(time, &[(configmap("demo"), digest)]).to_value()
+    };
+    let mut stale = first.clone();
+    annotate(&mut stale, annotations::ROLL, &plan(5, digest));
+    world.set("demo", json!({"color": "red"}));
+    assert_eq!(world.update(&stale, &first), first, "without an earlier plan");
+    let digest = world.observe(&configmap("demo")).unwrap().digest();
+    let mut second = first.clone();
+    annotate(&mut second, annotations::ROLL, &plan(7, digest));
+    let second = world.update(&second, &first);
+    assert!(volume(&second, 0) != volume(&first, 0), "it moves");
+    let mut stale = second.clone();
+    annotate(&mut stale, annotations::ROLL, &plan(9, digest));
+    world.set("demo", json!({"color": "black"}));
+    assert_eq!(world.update(&stale, &second), second, "after an earlier plan");
+}
+
 #[test]
 fn plan_to_refused_content_needs_force() {
     let mut world = World::default();
