@@ -25,7 +25,7 @@ use super::{
 use crate::{
     annotations,
     resolve::{ALL_WAVES, Observed, Progress, Standing, UserAction, UserDecision, Verdict},
-    snapshot::ObjectName,
+    snapshot::{Authorship, ObjectName},
 };
 
 /// How often `--watch` reads the state.
@@ -184,16 +184,22 @@ pub(super) async fn act(
         decision(action, &status, all_waves)?
     };
     let concerned: Vec<_> = all().filter(|of| ended.is_none() || failure(of).is_some()).collect();
+    // One time for all namespaces of a group: a retry ends all failures that are known by then. This machine's clock may be behind.
+    let now = Timestamp::now();
+    let last = concerned.iter().filter_map(|of| {
+        let changed = of.present.as_ref().and_then(|present| Authorship::of(present.json(), now));
+        let changed = changed.and_then(|changed| changed.at.parse().ok());
+        let Some((_, snapshot)) = judged(of) else { return changed };
+        let verdict = snapshot.verdict().unwrap_or_default();
+        let failed = verdict.failed.as_ref().and_then(|failed| failed.at.parse().ok());
+        verdict.last_decision().max(failed).max(Some(snapshot.created)).max(changed)
+    });
+    let last = last.max();
     let mut written = Vec::new();
     for of in &concerned {
         // In a group, the decision is about the change in all namespaces.
         let Some(name) = snapshot_of(of) else { continue };
-        let judged = judged(of);
-        let last = judged.and_then(|(_, snapshot)| {
-            let decided = snapshot.verdict().and_then(|verdict| verdict.last_decision());
-            decided.max(Some(snapshot.created))
-        });
-        let decision = UserDecision::new(decided.clone(), &name, last, Timestamp::now());
+        let decision = UserDecision::new(decided.clone(), &name, last, now);
         let body = |decision: Option<String>| json!({"metadata": {"annotations": {annotations::DECISION: decision}}});
         let path = format!("/api/v1/namespaces/{}/{}/{}", of.namespace, source.kind.plural(), source.name);
         if dry_run != Some(DryRun::Client) {
@@ -201,7 +207,7 @@ pub(super) async fn act(
             let write = body(Some(decision.to_string()));
             target.patch(&path, "application/merge-patch+json", &write, only_try).await?;
         }
-        if matches!(dry_run, None | Some(DryRun::None)) && judged.is_some() {
+        if matches!(dry_run, None | Some(DryRun::None)) && judged(of).is_some() {
             written.push((path, body(None), of.namespace.as_str(), decision));
         }
     }

@@ -58,6 +58,7 @@ pub(crate) fn snapshot(color: &str, version: &str, owners: &[Owner]) -> Snapshot
         source: "demo".into(),
         digest: digest(color),
         created: Timestamp::UNIX_EPOCH,
+        late: 0,
         owners: owners.iter().cloned().collect(),
         verdict: None,
         bytes: 1024,

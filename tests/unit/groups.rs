@@ -125,6 +125,7 @@ impl Fleet {
                 source: "demo".into(),
                 digest: digest.parse().unwrap(),
                 created: Timestamp::UNIX_EPOCH,
+                late: 0,
                 owners: [].into_iter().collect(),
                 verdict: Verdict::read(|key| annotations[key].as_str()).map(Box::new),
                 bytes: 1024,

@@ -435,6 +435,7 @@ impl Keeper {
                 source: "demo".into(),
                 digest: self.world.observe(&name).unwrap().identity().unwrap().digest,
                 created: Timestamp::UNIX_EPOCH,
+                late: 0,
                 owners: std::iter::empty().collect(),
                 verdict: None,
                 bytes: 1024,

@@ -32,7 +32,7 @@ pub struct Verdict {
     /// The wave that may begin whatever the state of the workloads: its number, or [`ALL_WAVES`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promoted: Option<Box<str>>,
-    /// The failure that a person ended, or when a person asked for another analysis.
+    /// When a person last ended a failure, or asked for another analysis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retried: Option<Box<str>>,
 }
@@ -90,21 +90,33 @@ impl Verdict {
             UserAction::Retry => {
                 after.aborted = false;
                 after.retried = Some(decision.at.to_string().into());
-                if let Some(failed) = after.failed.take() {
+                if after.failed.take().is_some() {
                     // The content goes through all waves again, whatever was promoted before.
-                    (after.promoted, after.retried) = (None, Some(failed.at));
+                    after.promoted = None;
                 }
             }
         }
         Some(after)
     }
 
-    /// The verdict after the source got other content; `None` if nothing ends.
+    /// The verdict after the source got other content; `None` if nothing ends. `missed`: a decision about the old content, which came too
+    /// late. It does not count when the content comes back.
     #[must_use]
-    pub fn after_replacement(&self) -> Option<Self> {
-        let Self { decided, failed, .. } = self.clone();
+    pub fn after_replacement(&self, missed: Option<&UserDecision>) -> Option<Self> {
+        let Self { mut decided, failed, .. } = self.clone();
+        if let Some(missed) = missed.filter(|missed| self.last_decision().is_none_or(|last| last < missed.at))
+        {
+            decided = Some(missed.at.to_string().into());
+        }
         let after = Self { decided, failed, ..Self::default() };
         (after != *self).then_some(after)
+    }
+
+    /// Whether a person ended a failure of another namespace of the group: all that were known when the person decided.
+    pub fn has_ended(&self, failed: &RecordedFailure) -> bool {
+        let time = |text: &str| text.parse::<Timestamp>().ok();
+        let ended = self.retried.as_deref().and_then(time);
+        time(&failed.at).zip(ended).is_some_and(|(failed, ended)| failed <= ended)
     }
 
     /// The verdict about the change to the content, for the namespace of the snapshot. `reverts`: whether the source has
@@ -196,7 +208,7 @@ impl UserDecision {
             return None;
         }
         let mut words = text.split(' ');
-        let (action, snapshot, at) = (words.next()?, words.next()?, words.next()?.parse().ok()?);
+        let (action, snapshot, at) = (words.next()?, words.next()?, super::plan::parse_time(words.next()?)?);
         let action = match (action, words.next(), words.next()) {
             ("promote", Some(ALL_WAVES), None) => UserAction::Promote(ALL_WAVES.into()),
             ("promote", Some(wave), None) => {
@@ -286,6 +298,7 @@ mod tests {
             &format!("promote demo-1 {time} 2 3"),
             annotations::bounded(&format!("promote demo-1 {time} {}2", "0".repeat(annotations::LONGEST))),
             &format!("stop demo-1 {time}"),
+            "abort demo-1 9999-12-31T00:00:00Z",
         ] {
             assert_eq!(UserDecision::parse(text), None, "{text}");
         }
@@ -298,10 +311,13 @@ mod tests {
         let aborted = Verdict::default().after(&abort, Some(at(4))).unwrap();
         assert!(aborted.aborted);
         assert_eq!(aborted.after(&abort, Some(at(4))), None);
-        let over = aborted.after_replacement().unwrap();
+        let over = aborted.after_replacement(None).unwrap();
         assert!(!over.aborted);
         assert_eq!(over.after(&abort, Some(at(4))), None);
-        assert_eq!(over.after_replacement(), None);
+        assert_eq!(over.after_replacement(None), None);
+        assert_eq!(over.after_replacement(Some(&abort)), None);
+        let missed = Verdict::default().after_replacement(Some(&abort)).unwrap();
+        assert_eq!(missed.after(&abort, Some(at(4))), None, "it came after the content was replaced");
         assert_eq!(Verdict::default().after(&abort, Some(at(6))), None, "its snapshot is a new one");
         let next = UserDecision::new(UserAction::Resume, "demo-1", aborted.last_decision(), at(0));
         assert!(aborted.after(&next, Some(at(4))).is_some_and(|after| !after.aborted), "a clock is behind");
@@ -314,7 +330,7 @@ mod tests {
         let retried = promoted.after(&decision(UserAction::Retry, 6), None).unwrap();
         let expected = Verdict {
             decided: Some(at(6).to_string().into()),
-            retried: Some("then".into()),
+            retried: Some(at(6).to_string().into()),
             ..Verdict::default()
         };
         assert_eq!(retried, expected);
@@ -323,11 +339,22 @@ mod tests {
         assert_eq!((retried.promoted_wave(), retried.retried), (usize::MAX, Some(at(7).to_string().into())));
     }
 
+    #[test]
+    fn retry_ends_failures_that_were_known() {
+        let retried = failed().after(&decision(UserAction::Retry, 6), None).unwrap();
+        for (time, has_ended) in [(5, true), (6, true), (7, false)] {
+            let failed = RecordedFailure { at: at(time).to_string().into(), ..RecordedFailure::default() };
+            assert_eq!(retried.has_ended(&failed), has_ended, "{time}");
+            assert!(!Verdict::default().has_ended(&failed), "{time}, without a retry");
+        }
+        assert!(!retried.has_ended(&RecordedFailure::default()), "of an unknown time");
+    }
+
     /// A failure stays until a person ends it. What people decided is about one change.
     #[test]
     fn failure_outlives_the_content() {
         let promoted = failed().after(&decision(UserAction::Promote("3".into()), 5), None).unwrap();
-        let after = promoted.after_replacement().unwrap();
+        let after = promoted.after_replacement(None).unwrap();
         assert_eq!(after, Verdict { decided: Some(at(5).to_string().into()), ..failed() });
     }
 

@@ -161,13 +161,16 @@ impl Index {
         if !self.groups.reverts_with_group(&source.namespace) {
             return None;
         }
-        let retried = self.retried(source, known);
+        let (_, own) = self.judged(source, &known.present.digests)?;
+        let has_ended = |failed: &RecordedFailure| {
+            own.verdict.as_deref().is_some_and(|verdict| verdict.has_ended(failed))
+        };
         let mut others = self
             .siblings(source)
             .filter(|(_, other)| other.present.digests.same_content(&known.present.digests));
         others.find_map(|(name, other)| {
             let (_, failed) = self.failed_of(&name, other)?;
-            (retried != Some(&*failed.at)).then_some(failed)
+            (!has_ended(failed)).then_some(failed)
         })
     }
 }
@@ -204,7 +207,7 @@ mod tests {
             failed, index, key, record, reverting, snapshot, snapshot_record, source, source_record, used,
         },
         controller::index::records::SnapshotRecord,
-        resolve::{Present, Use},
+        resolve::{Present, Use, Verdict},
         snapshot::ObjectName,
     };
 
@@ -322,6 +325,29 @@ mod tests {
             index.apply_namespace_settings(&"ns".into(), settings, &mut Vec::new());
             let reaches = index.refused_elsewhere(&source("a")).is_some();
             assert_eq!(reaches, expected, "the namespace reverts with its group: {consents}");
+        }
+    }
+
+    /// Several namespaces failed by themselves, and a retry is taken over in one of them first.
+    #[test]
+    fn retry_ends_failures_of_other_namespaces() {
+        let mut index = two_namespaces();
+        let changes = &mut Vec::new();
+        index.set_read(&source("a"), Some(reverting("a", 2)), changes);
+        for namespace in ["ns", "other"] {
+            let settings = NamespaceSettings { group_revert: true, ..group("x") };
+            index.apply_namespace_settings(&namespace.into(), settings, changes);
+        }
+        let at = |second| format!("1970-01-01T00:00:0{second}Z").into();
+        let judge = |index: &mut Index, source: &Name, verdict: Verdict| {
+            let record = SnapshotRecord { verdict: Some(verdict.into()), ..snapshot_record("a", 2) };
+            index.apply_snapshot(&source.sibling(snapshot("a", 2)), Some(record), &mut Vec::new());
+        };
+        let failed = RecordedFailure { at: at(5), ..RecordedFailure::default() };
+        judge(&mut index, &other("a"), Verdict { failed: Some(failed), ..Verdict::default() });
+        for (retried, expected) in [(4, true), (5, false), (6, false)] {
+            judge(&mut index, &source("a"), Verdict { retried: Some(at(retried)), ..Verdict::default() });
+            assert_eq!(index.refused_elsewhere(&source("a")).is_some(), expected, "retried at {retried}");
         }
     }
 

@@ -89,6 +89,7 @@ pub(in crate::controller) fn snapshot_record(source: &str, content: u8) -> Snaps
         source: source.into(),
         digest: digest(content),
         created: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(i64::from(content)),
+        late: 0,
         owners: CompactSet::default(),
         verdict: None,
         bytes: 1024,

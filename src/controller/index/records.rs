@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     annotations,
@@ -193,6 +193,8 @@ pub struct SnapshotRecord {
     pub digest: Digest,
     /// When it was created.
     pub created: Timestamp,
+    /// How many seconds before that its source got the content. Without a leader, snapshots come late.
+    pub late: u16,
     /// Its ownerReferences.
     pub owners: CompactSet<Owner>,
     /// What is known about its content.
@@ -209,6 +211,19 @@ impl SnapshotRecord {
     /// claim any.
     pub(crate) fn read_bytes(annotation: Option<&str>) -> u32 {
         annotation.and_then(|text| text.parse().ok()).unwrap_or(LARGEST_SNAPSHOT).clamp(1, LARGEST_SNAPSHOT)
+    }
+
+    /// The seconds between an annotation `changed-at` and the creation: at most 18 hours count, for who writes a source
+    /// may claim any time.
+    pub(crate) fn read_late(changed_at: Option<&str>, created: Timestamp) -> u16 {
+        let changed: Option<Timestamp> = changed_at.and_then(|text| text.parse().ok());
+        let late = changed.map_or(0, |changed| created.duration_since(changed).as_secs());
+        u16::try_from(late.max(0)).unwrap_or(u16::MAX)
+    }
+
+    /// Since when decisions about its content count.
+    pub(crate) fn content_since(&self) -> Timestamp {
+        self.created.saturating_sub(SignedDuration::from_secs(self.late.into())).unwrap_or(self.created)
     }
 
     /// The failure with its content.

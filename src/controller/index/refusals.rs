@@ -52,7 +52,7 @@ impl Index {
         })
     }
 
-    /// The failure with a content that a person ended, or when a person asked for another analysis.
+    /// When a person last ended a failure with a content, or asked for another analysis.
     pub(crate) fn retried(&self, source: &Name, content: &SourceRecord) -> Option<&str> {
         let (_, record) = self.judged(source, &content.present.digests)?;
         record.verdict.as_ref()?.retried.as_deref()

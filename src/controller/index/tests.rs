@@ -221,6 +221,7 @@ impl Both {
                     source: Arc::clone(&of.object.name),
                     digest: digest(stated % CONTENTS),
                     created: at(chance % 4),
+                    late: 0,
                     owners: some_owners(&of.object.name, bits),
                     verdict: None,
                     bytes: 1024,

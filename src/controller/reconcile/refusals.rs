@@ -16,7 +16,7 @@ use crate::{
         name::Name,
         queue::Task,
     },
-    resolve::{Health, Record, RecordedFailure, Referrer, Standing, Verdict},
+    resolve::{Health, Record, RecordedFailure, Referrer, Standing, Verdict, roll_time},
 };
 
 /// The reason of a refusal that comes from another namespace of the group. It names nothing of that namespace.
@@ -96,7 +96,7 @@ impl State {
             }
             if moved.fails_by_move(now) {
                 let reason = format!("{} failed: {}", self.index.display_short(key), self.cause(key, record));
-                let Some(action) = self.fail(&source, snapshot, &reason, &now.to_string()) else { continue };
+                let Some(action) = self.fail(&source, snapshot, &reason, now) else { continue };
                 return Reconciled::Act(action);
             }
             again = moved.deadline.filter(|deadline| *deadline > now).into_iter().chain(again).min();
@@ -116,11 +116,18 @@ impl State {
             return None;
         }
         let (snapshot, _) = self.index.judged(source, &known.present.digests)?;
-        self.fail(source, snapshot, reason, &now.to_string())
+        self.fail(source, snapshot, reason, now)
     }
 
     /// Records a failure with the content of a snapshot.
-    fn fail(&self, source: &Name, snapshot: Name, reason: &str, at: &str) -> Option<Action> {
+    fn fail(&self, source: &Name, snapshot: Name, reason: &str, now: Timestamp) -> Option<Action> {
+        let verdict = self.index.snapshot(&snapshot)?.verdict.as_deref();
+        // It is later than what a person decided before, whose clock may be ahead.
+        let at = roll_time(now, verdict.and_then(Verdict::last_decision));
+        self.fail_as(source, snapshot, reason, &at.to_string())
+    }
+
+    fn fail_as(&self, source: &Name, snapshot: Name, reason: &str, at: &str) -> Option<Action> {
         let known = self.index.existing_source(source)?;
         let found = self.index.snapshot(&snapshot)?;
         let previous = self.index.newest_beside(source, &known.present.digests);
@@ -140,7 +147,7 @@ impl State {
         }
         let (snapshot, _) = self.index.judged(source, &known.present.digests)?;
         let failed = self.index.refused_elsewhere(source)?;
-        self.fail(source, snapshot, FAILED_ELSEWHERE, &failed.at)
+        self.fail_as(source, snapshot, FAILED_ELSEWHERE, &failed.at)
     }
 
     /// How the workload failed.
@@ -163,14 +170,19 @@ impl State {
             // With another key, the same content has another digest.
             let is_replaced =
                 !known.present.digests.contains(&record.digest) && !index.config().is_unverifiable(record);
-            let after = record.verdict.as_ref().filter(|_| is_replaced)?.after_replacement()?;
-            Some(set_verdict(name, record, after))
+            if !is_replaced {
+                return None;
+            }
+            let missed =
+                known.spread.decision.as_deref().filter(|decision| *decision.snapshot == *name.object.name);
+            let before = record.verdict.as_deref().cloned().unwrap_or_default();
+            Some(set_verdict(name, record, before.after_replacement(missed)?))
         });
         replaced.or_else(|| {
             let decision = known.spread.decision_about(&source.object, &known.present.digests)?;
             let (snapshot, record) = index.judged(source, &known.present.digests)?;
             let before = record.verdict.as_deref().cloned().unwrap_or_default();
-            Some(set_verdict(snapshot, record, before.after(decision, Some(record.created))?))
+            Some(set_verdict(snapshot, record, before.after(decision, Some(record.content_since()))?))
         })
     }
 
@@ -383,7 +395,7 @@ mod tests {
         for (what, decision, verdict, expected) in [
             ("an abort", "abort a-2000000000 1970-01-02T00:00:00Z", None, aborted()),
             ("after a failure", "abort a-2000000000 1970-01-02T00:00:00Z", Some(failed(None)), aborted()),
-            ("of another content", "abort a-3000000000 1970-01-02T00:00:00Z", None, None),
+            ("of another content", "abort a-4000000000 1970-01-02T00:00:00Z", None, None),
             ("older than the snapshot", "abort a-2000000000 1970-01-01T00:00:00Z", None, None),
             ("malformed", "abort", None, None),
         ] {
@@ -396,6 +408,31 @@ mod tests {
                 assert_eq!(taken_over(&state), None, "{what}, once");
             }
         }
+    }
+
+    /// Without a leader, the snapshot comes after the decision.
+    #[test]
+    fn decision_may_come_before_a_late_snapshot() {
+        for (late, expected) in [(0, None), (59, None), (60, Some(true)), (3600, Some(true))] {
+            let mut state =
+                judged(&[("waves", "1"), ("decision", "abort a-2000000000 1970-01-01T01:59:00Z")], None);
+            let record = SnapshotRecord { late, ..snapshot_record("a", 2) };
+            assert_eq!(record.created, at(2 * 3600));
+            state.index.apply_snapshot(&bad(), Some(record), &mut Vec::new());
+            assert_eq!(taken_over(&state).map(|found| found.aborted), expected, "{late} s late");
+        }
+    }
+
+    /// The source had other content before the decision was taken over. It does not count when the content comes back.
+    #[test]
+    fn missed_decision_has_no_effect() {
+        let abort = "abort a-2000000000 1970-01-02T00:00:00Z";
+        let settings = [("waves", "1"), ("decision", abort)];
+        let mut state = judged(&settings, None);
+        set_source(&mut state, "a", limited("a", 3, &settings));
+        let missed = taken_over(&state).expect("it is missed");
+        assert!(!missed.aborted && missed.decided.is_some(), "{missed:?}");
+        assert_eq!(taken_over(&judged(&settings, Some(missed))), None);
     }
 
     /// A failure stays: the content may come back.

@@ -301,15 +301,18 @@ fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
     if !is_named_after(meta.name.as_deref()?, source, &digest) {
         return None;
     }
+    let created = meta.creation_timestamp.as_ref()?.0;
+    let annotation = |key: &str| annotations.get(key).map(String::as_str);
     Some(SnapshotRecord {
         uid: meta.uid.as_deref()?.into(),
         resource_version: meta.resource_version.clone()?,
         source: source.as_str().into(),
         digest,
-        created: meta.creation_timestamp.as_ref()?.0,
+        created,
+        late: SnapshotRecord::read_late(annotation(annotations::CHANGED_AT), created),
         owners: owners(meta),
-        verdict: Verdict::read(|key| annotations.get(key).map(String::as_str)).map(Box::new),
-        bytes: SnapshotRecord::read_bytes(annotations.get(annotations::BYTES).map(String::as_str)),
+        verdict: Verdict::read(annotation).map(Box::new),
+        bytes: SnapshotRecord::read_bytes(annotation(annotations::BYTES)),
     })
 }
 
