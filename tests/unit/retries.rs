@@ -105,7 +105,7 @@ fn other_content_is_tried_at_once() {
     for in_vain in [false, true] {
         let (_, web, mut desk) = web_on_blue();
         let before = record(&web, Health::Settled);
-        let mut tries = |desk: &mut Desk, seconds: usize| {
+        let tries = |desk: &mut Desk, seconds: usize| {
             let mut tries = 0;
             for _ in 0..seconds {
                 for (task, action) in desk.actions() {

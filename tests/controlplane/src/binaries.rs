@@ -104,6 +104,9 @@ impl Binaries {
     }
 }
 
+/// A missing artifact of a module, and its file.
+type Missing = (&'static GoModule, &'static Artifact, PathBuf);
+
 /// The files of the `wanted` artifacts of modules. `part` distinguishes sets of modules that may be built at the same
 /// time.
 fn gather(
@@ -164,26 +167,30 @@ fn folder_of(module: &GoModule, scratch: &Path, cache: &Path) -> Result<PathBuf>
     Ok(folder)
 }
 
-/// Builds the missing artifacts in their order, each into its file. `files` has all files of the set.
-fn make(
-    missing: &[(&'static GoModule, &'static Artifact, PathBuf)],
-    files: &BTreeMap<&'static str, PathBuf>,
-    scratch: &Path,
-) -> Result<()> {
+/// Builds the missing artifacts in their order, the packages of a module at once, each into its file. `files` has all files of the set.
+fn make(missing: &[Missing], files: &BTreeMap<&'static str, PathBuf>, scratch: &Path) -> Result<()> {
     let kubectl = files.get("kubectl").map(PathBuf::as_path);
     let artifacts: Vec<_> = missing.iter().map(|(_, artifact, _)| *artifact).collect();
     Progress::of(&artifacts, |progress| {
         let mut workshop: Option<Workshop<'_>> = None;
-        for (module, artifact, file) in missing {
-            progress.make(artifact, || {
+        let are_one = |(module, a, _): &Missing, (other, b, _): &Missing| {
+            std::ptr::eq(*module, *other) && a.package().is_some() && b.package().is_some()
+        };
+        for part in missing.chunk_by(are_one) {
+            let artifacts: Vec<_> = part.iter().map(|(_, artifact, _)| *artifact).collect();
+            progress.make(&artifacts, || {
+                let module = part[0].0;
                 let workshop = match &workshop {
                     Some(same) if same.is_of(module) => same,
                     _ => workshop.insert(Workshop::lay_out(module, scratch)?),
                 };
-                let made = scratch.join(artifact.name);
-                workshop.make(artifact, &made, kubectl)?;
-                // The rename means that only complete files have their name in the cache, even if the build is interrupted.
-                fs::rename(&made, file).map_err(|e| format!("cannot rename to {}: {e}", file.display()))
+                let made = workshop.make(&artifacts, scratch, kubectl)?;
+                for (made, (_, _, file)) in made.iter().zip(part) {
+                    // The rename means that only complete files have their name in the cache, even if the build is interrupted.
+                    fs::rename(made, file)
+                        .map_err(|e| format!("cannot rename to {}: {e}", file.display()))?;
+                }
+                Ok::<_, String>(())
             })?;
         }
         Ok(())

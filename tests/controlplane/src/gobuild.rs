@@ -36,8 +36,27 @@ impl<'a> Workshop<'a> {
         std::ptr::eq(self.module, module)
     }
 
-    /// Makes the file `artifact` at `to`. `kubectl` renders kustomizations.
-    pub(crate) fn make(&self, artifact: &Artifact, to: &Path, kubectl: Option<&Path>) -> Result<()> {
+    /// Makes artifacts in a folder, and returns their files. Several ones have packages, which are built at once: links of some use one
+    /// processor, while others are compiled. `kubectl` renders kustomizations.
+    pub(crate) fn make(
+        &self,
+        artifacts: &[&Artifact],
+        folder: &Path,
+        kubectl: Option<&Path>,
+    ) -> Result<Vec<PathBuf>> {
+        if let [artifact] = artifacts {
+            let to = folder.join(artifact.name);
+            self.make_one(artifact, &to, kubectl)?;
+            return Ok(vec![to]);
+        }
+        let packages: Vec<_> = artifacts.iter().filter_map(|artifact| artifact.package()).collect();
+        let to = folder.join("packages");
+        fs::create_dir_all(&to).map_err(|e| format!("cannot create {}: {e}", to.display()))?;
+        self.compile(&["build"], &packages, "", false, &to)?;
+        Ok(packages.iter().map(|package| to.join(program_of(package))).collect())
+    }
+
+    fn make_one(&self, artifact: &Artifact, to: &Path, kubectl: Option<&Path>) -> Result<()> {
         match &artifact.origin {
             Origin::Package(package) => self.build(package, "", false, to),
             Origin::Tagged { package, tags, c } => self.build(package, tags, *c, to),
@@ -46,7 +65,7 @@ impl<'a> Workshop<'a> {
                 self.build(".", "", false, to)
             }
             Origin::Tests { package, tags } => {
-                self.compile(&["test", "-c", "-vet=off"], package, tags, false, to)
+                self.compile(&["test", "-c", "-vet=off"], &[package], tags, false, to)
             }
             Origin::Folder { module, folder } => copy_sources(&self.sources(module)?.join(folder), to),
             Origin::Kustomization { module, folder } => self.render(module, folder, to, kubectl),
@@ -55,18 +74,19 @@ impl<'a> Workshop<'a> {
     }
 
     fn build(&self, package: &str, tags: &str, c: bool, to: &Path) -> Result<()> {
-        self.compile(&["build"], package, tags, c, to)
+        self.compile(&["build"], &[package], tags, c, to)
     }
 
-    fn compile(&self, verb: &[&str], package: &str, tags: &str, c: bool, to: &Path) -> Result<()> {
+    fn compile(&self, verb: &[&str], packages: &[&str], tags: &str, c: bool, to: &Path) -> Result<()> {
         let flags =
             ["-s -w"].iter().chain(self.module.linker_values).copied().collect::<Vec<_>>().join(" -X ");
         let mut go = go_in(&self.folder);
         go.env("CGO_ENABLED", if c { "1" } else { "0" });
         go.args(verb);
-        // Without debug information, which `-s -w` drops anyway, and with fewer collections of garbage, this takes a fifth less time.
+        // Without debug information, which `-s -w` drops anyway, and with no collection of garbage below a GiB, this takes a third less
+        // time.
         go.args(["-trimpath", "-gcflags=all=-dwarf=false", "-tags", tags, "-ldflags", &flags, "-o"]);
-        go.arg(to).arg(package).env("GOGC", "400");
+        go.arg(to).args(packages).env("GOGC", "off").env("GOMEMLIMIT", "1GiB");
         run_go(&mut go, self.module).map(drop)
     }
 
@@ -178,6 +198,12 @@ fn run_go(go: &mut Command, module: &GoModule) -> Result<Vec<u8>> {
         "{said}`go {}` failed (module {name}, which needs Go {minimum} or newer)",
         arguments.join(" ")
     ))
+}
+
+/// The name that Go gives the program of a package.
+fn program_of(package: &str) -> &str {
+    let is_version = |part: &str| part.strip_prefix('v').is_some_and(|number| number.parse::<u32>().is_ok());
+    package.rsplit('/').find(|part| !is_version(part)).unwrap_or(package)
 }
 
 /// Copies a tree of files without their read-only permissions.

@@ -26,8 +26,8 @@ pub(crate) struct Progress {
 struct State {
     /// The number of finished artifacts, and their costs together.
     done: (usize, f64),
-    /// The name and the cost of the artifact that is being made, and since when.
-    current: Option<(&'static str, f64, Instant)>,
+    /// What is being made, its cost, and since when.
+    current: Option<(String, f64, Instant)>,
     has_ended: bool,
 }
 
@@ -47,14 +47,15 @@ impl Progress {
         })
     }
 
-    /// Makes one artifact. Its cost counts as done when `work` has ended.
-    pub(crate) fn make<T>(&self, artifact: &Artifact, work: impl FnOnce() -> T) -> T {
-        let cost = f64::from(artifact.cost());
-        self.state().current = Some((artifact.name, cost, Instant::now()));
+    /// Makes some artifacts at once. Their costs count as done when `work` has ended.
+    pub(crate) fn make<T>(&self, artifacts: &[&Artifact], work: impl FnOnce() -> T) -> T {
+        let cost = artifacts.iter().map(|artifact| f64::from(artifact.cost())).sum();
+        let names: Vec<_> = artifacts.iter().map(|artifact| artifact.name).collect();
+        self.state().current = Some((names.join(", "), cost, Instant::now()));
         let made = work();
         let mut state = self.state();
         state.current = None;
-        state.done = (state.done.0 + 1, state.done.1 + cost);
+        state.done = (state.done.0 + artifacts.len(), state.done.1 + cost);
         made
     }
 
@@ -75,19 +76,16 @@ impl Progress {
 
     fn line(&self) -> Option<String> {
         let state = self.state();
-        let (name, cost, since) = state.current?;
+        let (names, cost, since) = state.current.as_ref()?;
         let processors =
             thread::available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
         let processors = f64::from(processors.unwrap_or(1));
         let before = since.duration_since(self.start).as_secs_f64();
         let left =
-            seconds_left(self.all.1, state.done.1, cost, before, since.elapsed().as_secs_f64(), processors);
+            seconds_left(self.all.1, state.done.1, *cost, before, since.elapsed().as_secs_f64(), processors);
         let minutes = (left / 60.0).ceil().max(1.0);
-        Some(format!(
-            "building {name}, {} of {} files; about {minutes:.0} min left",
-            state.done.0 + 1,
-            self.all.0
-        ))
+        let (done, all) = (state.done.0, self.all.0);
+        Some(format!("{done} of {all} files; building {names}; about {minutes:.0} min left"))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

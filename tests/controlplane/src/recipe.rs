@@ -39,6 +39,11 @@ impl Artifact {
     pub(crate) fn cost(&self) -> u32 {
         COSTS.iter().find(|(name, _)| *name == self.name).map_or(10, |(_, cost)| *cost)
     }
+
+    /// The Go package that is built for it, if it needs nothing else.
+    pub(crate) fn package(&self) -> Option<&'static str> {
+        if let Origin::Package(package) = self.origin { Some(package) } else { None }
+    }
 }
 
 /// The costs over 10 seconds, measured on a machine with two processors.
