@@ -217,7 +217,7 @@ keys! {
         "the snapshots that the source does not keep; `kubectl confrev revoke` writes it";
     VERDICT = "verdict", Annotation, by Confrev, on Snapshot,
         "JSON: `aborted`, `decided`, `failed`, `promoted`, `retried`",
-        "a failure with the content, an abort, the promoted wave, the time of the last decision, and what a retry ended";
+        "a failure with the content, an abort, the promoted wave, the time of the last decision, and that of the last retry";
     ENABLED_BY = "enabled-by", Annotation, by Confrev, on Workload,
         "`namespace`, `namespace-despite-HEX`",
         "`namespace`: the label `enabled` comes from the namespace";

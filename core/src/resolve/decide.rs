@@ -181,6 +181,25 @@ impl<'r> Resolver<'r> {
         }
     }
 
+    /// Adds a warning for each source that a new annotation names, and to which the template does not refer.
+    fn report_unused_names(&mut self, used: &UsedKeys<'_>) {
+        let source_of = |kind, name: &str| {
+            [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name)).cloned()
+        };
+        let excluded = (annotations::EXCLUDE, self.policy.exclude.iter(), "its exclusion");
+        self.warnings.extend(misplaced::unused_names(self.request, excluded, used.names(), source_of));
+        if let Some(plan) = self.plan.as_ref().filter(|plan| !plan.is_automatic) {
+            let moved = (annotations::ROLL, plan.moves.keys(), "its move");
+            self.warnings.extend(misplaced::unused_names(self.request, moved, used.names(), source_of));
+            if plan.moves.is_empty() && plan.every.is_none() {
+                self.warnings.push(format!(
+                    "annotation {}: the plan names no source, so nothing moves",
+                    annotations::ROLL
+                ));
+            }
+        }
+    }
+
     fn run(mut self, giver: Giver) -> Pass {
         let Some(template) = &self.request.new.template else {
             return self.without_template(giver);
@@ -245,21 +264,7 @@ impl<'r> Resolver<'r> {
                 annotations::SECRETS
             ));
         }
-        let source_of = |kind, name: &str| {
-            [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name)).cloned()
-        };
-        let excluded = (annotations::EXCLUDE, self.policy.exclude.iter(), "its exclusion");
-        self.warnings.extend(misplaced::unused_names(self.request, excluded, used.names(), source_of));
-        if let Some(plan) = self.plan.as_ref().filter(|plan| !plan.is_automatic) {
-            let moved = (annotations::ROLL, plan.moves.keys(), "its move");
-            self.warnings.extend(misplaced::unused_names(self.request, moved, used.names(), source_of));
-            if plan.moves.is_empty() && plan.every.is_none() {
-                self.warnings.push(format!(
-                    "annotation {}: the plan names no source, so nothing moves",
-                    annotations::ROLL
-                ));
-            }
-        }
+        self.report_unused_names(&used);
         self.report_holds();
         self.warnings.extend(misplaced::warnings(self.request));
         self.warnings.dedup();

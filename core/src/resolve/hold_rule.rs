@@ -11,7 +11,11 @@ use super::{
     holds::HoldRule,
     used::UsedKeys,
 };
-use crate::{annotations, snapshot::ObjectName};
+use crate::{
+    annotations,
+    snapshot::{ObjectName, is_named_after},
+    template::Template,
+};
 
 impl Resolver<'_> {
     /// Finds the source of each snapshot on hold. A name that the request adds must be that of a snapshot.
@@ -80,6 +84,10 @@ impl Resolver<'_> {
         if let Some(identity) = source {
             return Ok(Some(ObjectName::new(snapshot.kind, identity.source.as_str())));
         }
+        // It is made again for the present content, which is the same.
+        if is_created && !exists && self.is_present_content(snapshot)? {
+            return Ok(None);
+        }
         let problem = if exists { "is not a snapshot" } else { "does not exist" };
         let namespace = self.request.namespace;
         if is_new && (exists || !is_created) {
@@ -92,6 +100,25 @@ impl Resolver<'_> {
             annotations::HOLD
         ));
         Ok(None)
+    }
+
+    /// Whether a snapshot is that of the present content of a source that the template names.
+    fn is_present_content(&mut self, snapshot: &ObjectName) -> Result<bool, Stop> {
+        let references = self.request.new.template.as_ref().map(Template::references).unwrap_or_default();
+        let named = references.iter().map(|reference| ObjectName::new(reference.kind, reference.name));
+        let stated = self.stated.source_of(snapshot.kind, &snapshot.name).cloned();
+        let may_be = |source: &ObjectName| {
+            let rest = snapshot.name.strip_prefix(&*source.name).filter(|_| source.kind == snapshot.kind);
+            rest.is_some_and(|rest| rest.starts_with('-'))
+        };
+        for source in named.chain(stated).filter(may_be).collect::<BTreeSet<_>>() {
+            let present = self.live(&source)?;
+            if present.is_some_and(|present| is_named_after(&snapshot.name, &source.name, &present.digest()))
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// What a hold decides about a reference to `source` by the name of `object`: the source itself, or a snapshot.

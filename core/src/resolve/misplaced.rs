@@ -99,10 +99,10 @@ fn distance(a: &str, b: &str) -> usize {
 
 /// One warning for each source that a new annotation names, and to which the template does not refer. `used` are the names in the
 /// template; `source_of` finds the source of a snapshot by `sources`.
-pub(super) fn unused_names<'n>(
+pub(super) fn unused_names<'n, 't>(
     request: &Request<'_>,
     (key, named, what): (&str, impl Iterator<Item = &'n ObjectName>, &str),
-    used: impl Iterator<Item = (SourceKind, &'n str)>,
+    used: impl Iterator<Item = (SourceKind, &'t str)>,
     source_of: impl Fn(SourceKind, &str) -> Option<ObjectName>,
 ) -> Vec<String> {
     let mut unused: BTreeSet<_> = named.cloned().collect();

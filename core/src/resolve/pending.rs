@@ -52,6 +52,8 @@ pub struct Record {
     pub window: Option<Box<str>>,
     /// Whether its `enabled` label comes from the namespace.
     pub by_namespace: bool,
+    /// The names in its annotation `hold` that hold nothing: no reference of the template resolves to them.
+    pub idle_holds: Option<Box<[ObjectName]>>,
 }
 
 /// What decides when a change reaches a workload, beside the source's own settings.
@@ -213,6 +215,11 @@ impl Record {
             .collect();
         uses.sort();
         uses.dedup();
+        let mut idle_holds = policy.hold.clone();
+        for used in uses.iter().filter(|used| used.on_hold) {
+            let name = used.snapshot.clone().unwrap_or_default();
+            idle_holds.remove(&ObjectName { kind: used.source.kind, name });
+        }
         let mut reads = ReadKeys::new();
         for reference in references.iter().flatten() {
             let entered = sources.source_of(reference.kind, reference.name).cloned();
@@ -249,6 +256,7 @@ impl Record {
                 && !workload.enabled_is_owned(),
             last_roll: workload.annotation(annotations::ROLL).and_then(auto_roll_time),
             last_plan: workload.annotation(annotations::ROLL).and_then(plan_time),
+            idle_holds: (!idle_holds.is_empty()).then(|| idle_holds.into_iter().collect()),
         }
     }
 }

@@ -30,7 +30,7 @@ const PERSON: &str = "plan-";
 const EVERY: &str = "*";
 /// The digits of a digest.
 const DIGITS: usize = 10;
-/// The latest time that counts: 9999-12-30. Each plan and each decision is later than the one before.
+/// The latest time that counts: 9999-12-30. Each plan and each decision is later than the previous one.
 const LATEST: Timestamp = Timestamp::constant(253_402_128_000, 0);
 
 /// The content to which a source moves.

@@ -4,7 +4,7 @@ use confrev::{annotations, resolve::NamespaceFacts};
 use serde_json::{Value, json};
 
 use super::{
-    story::{BLUE, GREEN, world},
+    story::{BLUE, GREEN, poke, world},
     world::{World, annotate, configmap, deployment, kind, remembered, volume},
 };
 
@@ -64,7 +64,7 @@ fn workload_on_hold_is_created_without_its_snapshot() {
     assert_eq!(volume(&held, 0), BLUE);
     world.remove(BLUE);
     annotate(&mut object, annotations::HOLD, BLUE);
-    for new in [exported(&held), object] {
+    for new in [exported(&held), object.clone()] {
         let created = world.clone().review(&kind("Deployment"), &new, None);
         assert_eq!(created.decision.denial, None);
         assert_eq!(volume(&created.object, 0), GREEN);
@@ -76,5 +76,16 @@ fn workload_on_hold_is_created_without_its_snapshot() {
             "{:?}",
             created.decision.warnings
         );
+    }
+    // The source has the content again, so the snapshot is made again.
+    world.set("demo", json!({"color": "blue"}));
+    for new in [exported(&held), object] {
+        let mut world = world.clone();
+        let created = world.review(&kind("Deployment"), &new, None);
+        assert_eq!((created.decision.denial, created.decision.warnings), (None, vec![]));
+        assert_eq!(volume(&created.object, 0), BLUE);
+        let stored = world.create(&new);
+        world.set("demo", json!({"color": "green"}));
+        assert_eq!(volume(&poke(&mut world, &stored, 5), 0), BLUE, "it is held");
     }
 }

@@ -134,6 +134,7 @@ pub(in crate::controller) fn workload(
         min_interval: std::time::Duration::ZERO,
         last_roll: None,
         last_plan: None,
+        idle_holds: None,
         health,
         window: None,
         by_namespace: uid == 1,

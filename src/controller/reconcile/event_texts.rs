@@ -16,6 +16,9 @@ use crate::{
     telemetry::metrics::Reason,
 };
 
+/// How many names an Event about idle holds gives.
+const NAMED: usize = 5;
+
 /// What happened to a referenced snapshot.
 #[derive(Clone, Copy)]
 pub(crate) enum Loss {
@@ -477,6 +480,25 @@ pub(crate) fn holds(
     once(events, after)
 }
 
+/// Holds that hold nothing, since the workload was created or changed. Before it is admitted, no reference names a snapshot.
+pub(crate) fn idle_holds(
+    index: &Index,
+    key: &WorkloadKey,
+    before: Option<&Record>,
+    now: Timestamp,
+) -> Option<Event> {
+    let after = index.workload(key).filter(|_| index.is_synced() && !index.is_pending(key))?;
+    let same = |before: &Record| before.uid == after.uid && before.idle_holds == after.idle_holds;
+    let idle = after.idle_holds.as_ref().filter(|_| !before.is_some_and(same))?;
+    let names: Vec<_> = idle.iter().take(NAMED).map(ToString::to_string).collect();
+    let note = format!(
+        "annotation {} has no effect: no reference of the template resolves to {}",
+        annotations::HOLD,
+        names.join(", ")
+    );
+    event_on_workload(index, key, Reason::SettingInvalid, note, now)
+}
+
 /// Events about one change of a workload. A workload may return to an earlier state at once, and each change counts.
 fn once(events: Vec<Event>, after: &Record) -> Vec<Event> {
     let same = |event: &Event| format!("{} {}", event.note, after.resource_version);
@@ -606,6 +628,26 @@ mod tests {
         },
         tie::{ReadKey, Reads},
     };
+
+    /// Only after an admission do the references name snapshots.
+    #[test]
+    fn holds_without_effect_are_reported_once() {
+        let idle =
+            || Record { idle_holds: Some(Box::new([object("a-3")])), ..record("web", &[used("a", Some(2))]) };
+        let held = record("web", &[used("a", Some(2))]);
+        for (what, before, after, is_reported) in [
+            ("it is created", None, idle(), true),
+            ("it is reported again", Some(idle()), idle(), false),
+            ("it gets the hold", Some(held.clone()), idle(), true),
+            ("it is created again", Some(Record { uid: "2".into(), ..idle() }), idle(), true),
+            ("it is not admitted yet", None, Record { uses: vec![used("a", None)], ..idle() }, false),
+            ("it has no such hold", None, held.clone(), false),
+        ] {
+            let event = idle_holds(&index(&[("web", &after)]), &key("web"), before.as_ref(), NOW);
+            assert_eq!(event.is_some(), is_reported, "{what}");
+            assert!(event.is_none_or(|event| event.note.contains("a-3")), "{what}");
+        }
+    }
 
     /// Events as "object, related object: reason, note".
     fn lines(events: &[Event]) -> Vec<String> {

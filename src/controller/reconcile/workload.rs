@@ -41,6 +41,8 @@ impl State {
 
     /// Reports pins and holds that begin or end, and counts the next pending change from its own time, if the workload rolled.
     fn workload_changed(&mut self, key: &WorkloadKey, old: Option<&Record>, now: Timestamp) {
+        let idle = event_texts::idle_holds(&self.index, key, old, now);
+        self.report(idle, now);
         let (Some(old), Some(record)) = (old, self.index.workload(key)) else { return };
         if old.uid != record.uid {
             return;

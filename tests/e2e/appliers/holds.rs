@@ -1,12 +1,13 @@
 //! Holds under tools that apply repeatedly: the workload stays, and no tool sees drift.
 
+use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
 use crate::drift::drift;
 use crate::manifests::{Workload, config_map, list};
 use crate::shared::running;
 use crate::tools::{Tool, complete};
-use crate::world::{World, each_kind, expect};
+use crate::world::{LIMIT, World, each_kind, expect};
 
 const HOLD: &str = "confrev.dev/hold";
 
@@ -129,6 +130,49 @@ fn hold_outlives_prune_of_its_source() {
             world.resolves_to(&web, "demo", "A").unwrap();
         }
         deploy(&[config_map("demo", "C"), complete(&web)]);
+        world.wait_at_rest();
+        world.resolves_to(&web, "demo", "A").unwrap();
+    });
+}
+
+/// The workload is created from its own export. Its snapshot went with it, and may be made again for equal content.
+#[test]
+fn replaced_workload_is_created_whatever_it_holds() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("hold-replaced");
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0);
+        let snapshot = held(&world, Tool::ServerSide, &web);
+        let export = world.live(&web);
+        let replace = || world.with_file(&["replace", "--force"], &export);
+        let remove = |rest: &[&str]| {
+            let (kind, name) = web
+                .reference()
+                .split_once('/')
+                .map(|(kind, name)| (kind.to_owned(), name.to_owned()))
+                .unwrap();
+            world.delete(&kind, &name);
+            world.wait_snapshot_texts("demo", rest);
+        };
+        remove(&["B"]);
+        let warned = replace();
+        let why = format!("{snapshot:?} does not exist");
+        assert!(warned.stderr.contains(&why), "{}", warned.stderr);
+        warned.ok();
+        world.wait_resolved(&web, "demo", "B");
+        wait_for("the Event about the hold", LIMIT, || {
+            let events = world.cluster.list("events", world.name(), "");
+            let is_it = |event: &Value| {
+                event["reason"] == "SettingInvalid" && event["message"].to_string().contains(&snapshot)
+            };
+            if events.iter().any(is_it) { Ok(()) } else { Err(format!("{} other Events", events.len())) }
+        });
+        remove(&["B"]);
+        world.set_config("demo", "A");
+        let warned = replace();
+        assert!(!warned.stderr.contains(HOLD), "{}", warned.stderr);
+        warned.ok();
+        world.set_config("demo", "C");
         world.wait_at_rest();
         world.resolves_to(&web, "demo", "A").unwrap();
     });
