@@ -10,7 +10,7 @@ use crate::{
     annotations,
     json::At,
     snapshot::{Digest, ObjectName},
-    template::Template,
+    template::{Template, nano_units},
 };
 
 /// Labels that controllers add to the templates of their revisions.
@@ -19,7 +19,8 @@ const HASHES: [&str; 3] = ["pod-template-hash", "rollouts-pod-template-hash", "c
 /// The digest of the template at `path` of an object. `name_of` gives the name to compare in place of each reference's own.
 /// `None`: the object has no template, or the template cannot be read.
 ///
-/// A field that is null or empty counts as absent: controllers that write the whole object add such fields.
+/// Both sides are compared as the API server's own types would write them. The controller of Rollouts writes the whole object in that
+/// notation, so the next apply differs from what is stored.
 pub(super) fn bare<P: AsRef<str>>(
     text: &str,
     path: &[P],
@@ -52,7 +53,67 @@ pub(super) fn bare<P: AsRef<str>>(
     remove("/metadata/labels", &HASHES);
     // A ControllerRevision holds its template as a strategic merge patch.
     remove("", &["$patch"]);
+    if let Some(spec) = template.pointer_mut("/spec") {
+        canonicalize(spec);
+    }
     Some(Digest::of_bytes(pruned(template).unwrap_or_default().to_string()))
+}
+
+/// Fields that hold a quantity.
+const QUANTITIES: [&str; 2] = ["divisor", "sizeLimit"];
+/// Fields that hold quantities by name.
+const NAMED_QUANTITIES: [&str; 3] = ["limits", "overhead", "requests"];
+/// Fields that the types leave out if they are zero or false. Source: the fields of `PodSpec` in Kubernetes, `core/v1`, that are no
+/// pointers.
+const OMITTED: [&str; 15] = [
+    "divisor",
+    "failureThreshold",
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "hostPort",
+    "initialDelaySeconds",
+    "partition",
+    "periodSeconds",
+    "readOnly",
+    "stdin",
+    "stdinOnce",
+    "successThreshold",
+    "timeoutSeconds",
+    "tty",
+];
+
+/// Writes the quantities of a pod's spec in one form, and leaves out what the types leave out.
+fn canonicalize(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(canonicalize),
+        Value::Object(fields) => {
+            for (key, field) in fields.iter_mut() {
+                if QUANTITIES.contains(&key.as_str()) {
+                    in_units(field);
+                } else if NAMED_QUANTITIES.contains(&key.as_str())
+                    && let Value::Object(named) = field
+                {
+                    named.values_mut().for_each(in_units);
+                } else {
+                    canonicalize(field);
+                }
+            }
+            fields.retain(|key, field| !OMITTED.contains(&key.as_str()) || !is_zero(field));
+        }
+        _ => {}
+    }
+}
+
+/// Replaces a quantity by its units.
+fn in_units(value: &mut Value) {
+    if let Some(units) = nano_units(value) {
+        *value = Value::String(units.to_string());
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    *value == Value::Bool(false) || nano_units(value) == Some(0)
 }
 
 /// The value without fields that are null or empty, with sorted keys; `None` if nothing remains.
@@ -108,5 +169,56 @@ mod tests {
             assert_ne!(digest(&other), plain, "{other}");
         }
         assert_eq!(bare("{}", &["spec", "template"], |_| None), None);
+    }
+
+    /// The controller of Rollouts writes what it has read in the notation of its types.
+    #[test]
+    fn compares_templates_as_types_write_them() {
+        let of = |spec: Value| digest(&json!({"metadata": {"labels": {"app": "web"}}, "spec": spec}));
+        let container = |fields: Value| of(json!({"containers": [fields]}));
+        for (by_hand, by_types) in [
+            (
+                json!({"resources": {"limits": {"cpu": 1, "memory": "1024Mi"}}}),
+                json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}),
+            ),
+            (
+                json!({"resources": {"requests": {"cpu": 0.5}}}),
+                json!({"resources": {"requests": {"cpu": "500m"}}}),
+            ),
+            (json!({"readinessProbe": {"initialDelaySeconds": 0}}), json!({"readinessProbe": {}})),
+            (
+                json!({"volumeMounts": [{"name": "v", "readOnly": false}]}),
+                json!({"volumeMounts": [{"name": "v"}]}),
+            ),
+            (
+                json!({"tty": false, "ports": [{"containerPort": 80, "hostPort": 0}]}),
+                json!({"ports": [{"containerPort": 80}]}),
+            ),
+            (
+                json!({"env": [{"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]}),
+                json!({"env": [{"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "0"}}}]}),
+            ),
+        ] {
+            assert_eq!(container(by_hand.clone()), container(by_types), "{by_hand}");
+        }
+        let volume = |limit: Value| of(json!({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": limit}}]}));
+        assert_eq!(volume(json!("1024Mi")), volume(json!("1Gi")));
+        assert_ne!(volume(json!("1Gi")), volume(json!("2Gi")));
+        for (one, other) in [
+            (json!({"resources": {"limits": {"cpu": 1}}}), json!({"resources": {"limits": {"cpu": 2}}})),
+            (json!({"resources": {"limits": {"cpu": 0}}}), json!({"resources": {}})),
+            (json!({"readinessProbe": {"initialDelaySeconds": 1}}), json!({"readinessProbe": {}})),
+            (json!({"securityContext": {"runAsUser": 0}}), json!({})),
+            (json!({"securityContext": {"privileged": false}}), json!({})),
+            (
+                json!({"env": [{"name": "A", "value": "1"}]}),
+                json!({"env": [{"name": "A", "value": "1000m"}]}),
+            ),
+            (json!({"args": ["1"]}), json!({"args": ["1000m"]})),
+        ] {
+            assert_ne!(container(one.clone()), container(other), "{one}");
+        }
+        let labelled = |text: &str| digest(&json!({"metadata": {"labels": {"divisor": text}}, "spec": {}}));
+        assert_ne!(labelled("1"), labelled("1000m"), "a label is a text");
     }
 }
