@@ -554,6 +554,9 @@ impl<'r> Resolver<'r> {
                 self.keep_until_its_turn(&source, Some(kept))?;
                 return Ok(ResolvedReference::Snapshot { source, name: kept.to_owned() });
             }
+            if prior.is_none() {
+                self.warn_mixed_set(&source)?;
+            }
             let name = self.present_content(&source, prior.as_deref(), used)?;
             return Ok(ResolvedReference::Snapshot { source, name });
         }

@@ -52,14 +52,19 @@ pub enum SetWait {
         why: String,
     },
     /// Another source of the set has another version.
-    Differs(String),
+    Differs {
+        /// The set.
+        set: String,
+        /// The versions of the sources.
+        versions: String,
+    },
 }
 
 impl fmt::Display for SetWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid { source, why } => write!(f, "held by the settings of {source}: {why}"),
-            Self::Differs(reason) => f.write_str(reason),
+            Self::Differs { set, versions } => write!(f, "waits for set {set}: {versions}"),
         }
     }
 }
@@ -81,12 +86,9 @@ impl SetWait {
             Some(format!("{} has {}", short(other), set.version))
         });
         let others: Vec<_> = others.collect();
-        (!others.is_empty()).then(|| {
-            Self::Differs(format!(
-                "waits for set {name}: {} has {version}, {}",
-                short(source),
-                others.join(", ")
-            ))
+        (!others.is_empty()).then(|| Self::Differs {
+            set: name.to_owned(),
+            versions: format!("{} has {version}, {}", short(source), others.join(", ")),
         })
     }
 }
@@ -109,6 +111,20 @@ impl Resolver<'_> {
         }
         let sets = sets.iter().filter_map(|(used, set)| Some((used, set.as_deref()?)));
         Ok(SetWait::of(source, sets))
+    }
+}
+
+impl Resolver<'_> {
+    /// Warns of a workload that begins between the writes of the sources of a set: nothing else is there to run with.
+    pub(super) fn warn_mixed_set(&mut self, source: &ObjectName) -> Result<(), Stop> {
+        if let Some(SetWait::Differs { set, versions }) = self.set_wait(source)? {
+            self.warnings.push(format!(
+                "annotation {}: {} begins with different versions of the set {set}: {versions}",
+                annotations::SET,
+                self.request.new.display()
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     annotations,
     snapshot::{Digest, ObjectName, is_named_after},
+    template::Template,
 };
 
 impl Resolver<'_> {
@@ -77,10 +78,20 @@ impl Resolver<'_> {
         let Some(present) = self.live(source)? else { return Ok(false) };
         let digest = present.digest();
         let is_present = is_named_after(kept, &source.name, &digest);
-        if is_present || (is_applied && !self.is_same_template()) {
+        if is_present {
             return Ok(false);
         }
-        if !self.is_held_back(source, present)? {
+        let is_deployment = is_applied && !self.is_same_template();
+        let checksum = self.changed_checksum().filter(|_| is_deployment);
+        if (is_deployment && checksum.is_none()) || !self.is_held_back(source, present)? {
+            return Ok(false);
+        }
+        if let Some(key) = checksum {
+            self.warnings.push(format!(
+                "annotation {key} of the pod template has a new value, which is a deployment: {} moves to the newest content of {source} at \
+                 once. Remove the annotation: confrev rolls the workload when the source changes",
+                self.request.new.display()
+            ));
             return Ok(false);
         }
         // If the snapshot is missing, only the present content remains.
@@ -185,6 +196,14 @@ impl Resolver<'_> {
             return Ok(false);
         }
         Ok(self.verdict(source)?.is_some_and(|(_, verdict)| verdict.aborted))
+    }
+
+    /// An annotation of the template that changes with the content of a source, and has changed, as charts write it.
+    fn changed_checksum(&self) -> Option<String> {
+        let (old, new) = (self.request.old.as_ref()?.template.as_ref()?, self.request.new.template.as_ref()?);
+        let value = |template: &Template<'_>, key: &str| Some(template.annotations()?.get(key)?.to_string());
+        let is_changed = |key: &str| key.contains("checksum") && value(old, key) != value(new, key);
+        new.annotations()?.keys().find(|key| is_changed(key)).map(|key| annotations::bounded(key).to_owned())
     }
 
     /// Whether the requested and the stored template differ at most in the names by which they refer to the same sources.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     story::poke,
-    world::{World, annotate, annotation, configmap, deployment, remembered, volume},
+    world::{World, annotate, annotation, configmap, deployment, kind, remembered, volume},
 };
 
 fn set(world: &mut World, name: &str, content: &str, set: Option<&str>) {
@@ -52,6 +52,23 @@ fn moves_when_all_versions_are_equal() {
         let (mut world, stored) = pending(db, demo);
         let synced = world.update(&deployment(&["db", "demo"]), &stored);
         assert_eq!(moved(&stored, &synced), moves, "{db} and {demo}: a sync");
+    }
+}
+
+/// It is created between the writes of two sources.
+#[test]
+fn workload_that_begins_with_mixed_versions_is_warned_about() {
+    for (db, demo, is_mixed) in
+        [("shop/1", "shop/2", true), ("shop/2", "shop/2", false), ("shop/1", "other/2", false)]
+    {
+        let mut world = World::default();
+        set(&mut world, "db", db, Some(db));
+        set(&mut world, "demo", demo, Some(demo));
+        let created = world.review(&kind("Deployment"), &deployment(&["db", "demo"]), None).decision;
+        assert_eq!(created.denial, None);
+        let found =
+            created.warnings.iter().any(|text| text.contains(annotations::SET) && text.contains("has 2"));
+        assert_eq!(found, is_mixed, "{db} {demo}: {:?}", created.warnings);
     }
 }
 

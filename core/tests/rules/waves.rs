@@ -44,6 +44,33 @@ fn sync_moves_no_workload_of_source_with_waves() {
     }
 }
 
+/// A chart writes the hash of a ConfigMap into the template, so each change is a deployment.
+#[test]
+fn checksum_that_defeats_waves_is_warned_about() {
+    let with_checksum = |object: &Value, text: &str| {
+        let mut object = object.clone();
+        object["spec"]["template"]["metadata"]["annotations"] = json!({"checksum/config": text});
+        object
+    };
+    for (waves, is_warned) in [(Some("1"), true), (None, false)] {
+        let mut world = World::default();
+        let change = |world: &mut World, color: &str| match waves {
+            Some(waves) => set(world, color, waves),
+            None => world.set("demo", json!({"color": color})),
+        };
+        change(&mut world, "blue");
+        let manifest = deployment(&["demo"]);
+        let stored = world.create(&with_checksum(&manifest, "a"));
+        change(&mut world, "green");
+        let upgraded = world.admit(&with_checksum(&manifest, "b"), Some(&stored));
+        assert_eq!(volume(&upgraded.object, 0), GREEN, "{waves:?}: it is a deployment");
+        let found = upgraded.decision.warnings.iter().any(|text| text.contains("annotation checksum/config"));
+        assert_eq!(found, is_warned, "{waves:?}: {:?}", upgraded.decision.warnings);
+        let synced = world.admit(&with_checksum(&manifest, "a"), Some(&stored)).decision.warnings;
+        assert!(!synced.iter().any(|text| text.contains("checksum")), "{waves:?}: {synced:?}");
+    }
+}
+
 #[test]
 fn roll_by_controller_records_its_time() {
     let (mut world, first) = pending("1");

@@ -72,7 +72,7 @@ pub(super) fn shut(index: &Index, key: &WorkloadKey, record: &Record, now: Times
         .collect();
     let wait = moving().find_map(|(used, _)| SetWait::of(&used.source, sets.iter().copied()))?;
     let events = match wait {
-        SetWait::Differs(_) => Vec::new(),
+        SetWait::Differs { .. } => Vec::new(),
         SetWait::Invalid { source, why } => {
             invalid(index, key, &WindowOf::Source(source), &why, now).into_iter().collect()
         }

@@ -91,6 +91,79 @@ fn failed_wave_holds_the_rest_until_corrected() {
     );
 }
 
+/// The controller of Rollouts writes them in the notation of its types, so a sync differs from what is stored.
+#[test]
+fn sync_of_unchanged_rollouts_follows_the_waves() {
+    let _confrev = running();
+    let world = World::new("waves-notation");
+    let loads: Vec<_> = (0..4)
+        .map(|number| {
+            let mut load = Load::new("rollouts", &format!("web-{number}"), &["demo"]);
+            let container = &mut load.manifest["spec"]["template"]["spec"]["containers"][0];
+            container["resources"] = json!({"limits": {"cpu": 1, "memory": "1024Mi"}});
+            container["readinessProbe"] = json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 0});
+            container["volumeMounts"][0]["readOnly"] = json!(false);
+            let cpu = json!({"resourceFieldRef": {"resource": "limits.cpu"}});
+            container["env"] = json!([{"name": "CPU", "valueFrom": cpu}]);
+            load.spec(json!({"replicas": 1}))
+        })
+        .collect();
+    let sync = |content: &str| {
+        let mut source = manifests::config_map("demo", content);
+        source["metadata"]["annotations"] = json!({"confrev.dev/waves": "1", "confrev.dev/bake": "10m"});
+        let all = loads.iter().map(|load| load.manifest.clone());
+        world.apply(&manifests::list(&std::iter::once(source).chain(all).collect::<Vec<_>>())).ok();
+    };
+    sync("A");
+    for load in &loads {
+        load.wait_reads(&world, "demo", &["A"]);
+        wait_for("the notation of the types", LIMIT, || {
+            let live = load.live(&world);
+            let container = &live["spec"]["template"]["spec"]["containers"][0];
+            expect(&container["resources"]["limits"]["cpu"], &json!("1"))?;
+            expect(&container["env"][0]["valueFrom"]["resourceFieldRef"]["divisor"], &json!("0"))
+        });
+    }
+    sync("B");
+    let moved = || expect(&moved_to(&world, &loads, "B").len(), &1);
+    wait_for("the first workload to move", LIMIT, moved);
+    holds_for("the wave", Duration::from_secs(4), moved);
+}
+
+/// A chart writes the hash of the content into the template, so an upgrade moves every workload.
+#[test]
+fn checksum_of_a_chart_is_warned_about() {
+    let _confrev = running();
+    let world = World::new("waves-checksum");
+    let upgrade = |content: &str| {
+        let mut source = manifests::config_map("demo", content);
+        source["metadata"]["annotations"] = json!({"confrev.dev/waves": "1"});
+        let mut web = Load::new("deployments", "web", &["demo"]).spec(json!({"replicas": 0}));
+        web.manifest["spec"]["template"]["metadata"]["annotations"] = json!({"checksum/config": content});
+        world.apply(&manifests::list(&[source, web.manifest]))
+    };
+    upgrade("A").ok();
+    let upgraded = upgrade("B");
+    assert!(upgraded.stderr.contains("annotation checksum/config"), "{}", upgraded.stderr);
+    upgraded.ok();
+}
+
+/// Another source of the set follows a moment later.
+#[test]
+fn workload_between_two_writes_of_a_set_is_warned_about() {
+    let _confrev = running();
+    let world = World::new("set-begins");
+    for (name, version) in [("db", "shop/1"), ("demo", "shop/2")] {
+        let mut source = manifests::config_map(name, version);
+        source["metadata"]["annotations"] = json!({"confrev.dev/set": version});
+        world.apply(&source).ok();
+    }
+    let web = Load::new("deployments", "web", &["db", "demo"]).spec(json!({"replicas": 0}));
+    let created = web.apply(&world);
+    assert!(created.stderr.contains("begins with different versions of the set shop"), "{}", created.stderr);
+    created.ok();
+}
+
 /// The API server refuses settings that could not be followed, whether a workload uses the source or not.
 #[test]
 fn invalid_waves_are_refused() {
