@@ -23,11 +23,11 @@ use crate::{
     annotations,
     cluster::ApiError,
     resolve::{
-        AnalysisRun, ChangeVerdict, EndedWave, Health, Member, Observed, Plan, Proof, RecordedFailure,
-        RollOrder, RunState, Spread, SpreadPolicy, Standing, Use, Wait, Waiting, WorkloadView,
-        order_of_namespace, roll_time,
+        AnalysisRun, ChangeVerdict, EndedWave, Health, Member, Observed, Plan, Present, Proof,
+        RecordedFailure, RollOrder, RunState, Spread, SpreadPolicy, Standing, Use, Wait, Waiting,
+        WorkloadView, order_of_namespace, roll_time,
     },
-    snapshot::{Digests, ObjectName, SourceKind},
+    snapshot::{ObjectName, SourceKind},
 };
 
 /// How many workloads a reason names.
@@ -55,7 +55,7 @@ pub(super) async fn of(
     let order = settings.order.map(|order| order_of_namespace(workload.namespace(), &order));
     let orders = order.map(|order| (workload.namespace().to_owned(), order)).into_iter().collect();
     let of_namespace = Others { orders, ..Others::default() };
-    match turn(inventory, workload, source, (present.digests(), &policy), &of_namespace) {
+    match turn(inventory, workload, source, (&present.into(), &policy), &of_namespace) {
         None => {}
         Some(Err(refused)) => return Ok(Some(refused)),
         Some(Ok(turn)) => {
@@ -94,7 +94,7 @@ pub(super) fn would_be_held(
     inventory: &Inventory,
     workload: &OptedIn,
     source: &ObjectName,
-    of: (&Digests, &SpreadPolicy),
+    of: (&Present, &SpreadPolicy),
 ) -> Option<Delay> {
     match turn(inventory, workload, source, of, &Others::default())? {
         Err(refused) => Some(refused),
@@ -106,6 +106,8 @@ pub(super) fn would_be_held(
 struct Turn<'w> {
     workload: &'w OptedIn,
     place: RollOrder,
+    /// The workload has the content already.
+    has_seen: bool,
     spread: Spread<String>,
     /// The AnalysisRun of the wave that ended.
     run: Option<JudgingRun>,
@@ -118,7 +120,7 @@ fn turn<'w>(
     inventory: &Inventory,
     workload: &'w OptedIn,
     source: &ObjectName,
-    (content, policy): (&Digests, &SpreadPolicy),
+    (content, policy): (&Present, &SpreadPolicy),
     others: &Others,
 ) -> Option<Result<Turn<'w>, Delay>> {
     if !policy.is_limited() {
@@ -127,11 +129,14 @@ fn turn<'w>(
     let Standing::Waits(Waiting { place }) = standing(inventory, workload, source, (content, policy)) else {
         return None;
     };
-    if let Some((snapshot, failed)) = refused(inventory, workload.namespace(), source, (content, policy)) {
+    // A change of the mode alone, which no verdict on the content stops.
+    let has_seen = workload.record.has_seen(source, &content.digests);
+    let refused = refused(inventory, workload.namespace(), source, (content, policy));
+    if let Some((snapshot, failed)) = refused.filter(|_| !has_seen) {
         return Some(Err(Delay::Refused(format!("{snapshot} was refused: {}", failed.reason))));
     }
     let spread = spread(inventory, workload.namespace(), source, (content, policy), others);
-    Some(Ok(Turn { workload, place, spread, run: None, is_in_group: false }))
+    Some(Ok(Turn { workload, place, has_seen, spread, run: None, is_in_group: false }))
 }
 
 impl Turn<'_> {
@@ -160,6 +165,7 @@ impl Turn<'_> {
         let described = |wait| describe(source, &self.spread, wait);
         Some(match (wait, &self.run) {
             (Wait::Turn | Wait::Analysis(_), _) if self.is_in_group => return None,
+            (Wait::Bad(_) | Wait::Aborted | Wait::Refused, _) if self.has_seen => return None,
             (Wait::Full, _) => Delay::Held(format!("held by {}", listed(&rolling, NAMED))),
             (wait @ (Wait::Aborted | Wait::Invalid(_)), _) => Delay::Stopped(described(wait)),
             (wait @ Wait::Analysis(_), Some(run)) => {
@@ -222,7 +228,7 @@ pub(super) fn spread(
     inventory: &Inventory,
     namespace: &str,
     source: &ObjectName,
-    (content, policy): (&Digests, &SpreadPolicy),
+    (content, policy): (&Present, &SpreadPolicy),
     others: &Others,
 ) -> Spread<String> {
     let users = standings(inventory, namespace, source, (content, policy), others);
@@ -235,14 +241,14 @@ pub(super) fn spread_over(
     inventory: &Inventory,
     namespace: &str,
     source: &ObjectName,
-    (content, policy): (&Digests, &SpreadPolicy),
+    (content, policy): (&Present, &SpreadPolicy),
     others: &Others,
 ) -> Spread<String> {
     let mut verdicts = Vec::new();
     let mut strictest = policy.clone();
     for (of, content, policy) in one_change(namespace, (content, policy), others) {
-        let stored = inventory.judged(of, source, content).map(|(_, snapshot)| snapshot.verdict());
-        let verdict = policy.verdict(source, content, stored);
+        let stored = inventory.judged(of, source, &content.digests).map(|(_, snapshot)| snapshot.verdict());
+        let verdict = policy.verdict(source, &content.digests, stored);
         verdicts.push(if of == namespace { verdict } else { verdict.from_elsewhere() });
         if !strictest.has_settings_of(&policy) {
             strictest = strictest.strictest(&policy);
@@ -260,12 +266,13 @@ pub(super) fn spread_over(
 /// The namespaces of a change, each with the content and the policy of its source.
 fn one_change<'c>(
     namespace: &'c str,
-    (content, policy): (&'c Digests, &SpreadPolicy),
+    (content, policy): (&Present, &SpreadPolicy),
     others: &'c Others,
-) -> impl Iterator<Item = (&'c str, &'c Digests, SpreadPolicy)> {
-    let present =
-        others.present().map(|(namespace, present)| (namespace, present.digests(), present.spread_policy()));
-    std::iter::once((namespace, content, policy.clone())).chain(present)
+) -> impl Iterator<Item = (&'c str, Present, SpreadPolicy)> {
+    let present = others
+        .present()
+        .map(|(namespace, present)| (namespace, Present::from(present), present.spread_policy()));
+    std::iter::once((namespace, content.clone(), policy.clone())).chain(present)
 }
 
 /// The state of each workload in the namespaces of a change. Those of other namespaces are named with their namespace.
@@ -273,7 +280,7 @@ pub(super) fn standings(
     inventory: &Inventory,
     namespace: &str,
     source: &ObjectName,
-    of: (&Digests, &SpreadPolicy),
+    of: (&Present, &SpreadPolicy),
     others: &Others,
 ) -> Vec<(String, Standing)> {
     let mut all = Vec::new();
@@ -281,7 +288,7 @@ pub(super) fn standings(
         let in_it = inventory.workloads.iter().filter(|workload| workload.namespace() == of);
         all.extend(in_it.map(|workload| {
             let prefix = if of == namespace { String::new() } else { format!("{of}/") };
-            (prefix + &workload.reference(), standing(inventory, workload, source, (content, &policy)))
+            (prefix + &workload.reference(), standing(inventory, workload, source, (&content, &policy)))
         }));
     }
     all
@@ -292,9 +299,10 @@ pub(super) fn refused(
     inventory: &Inventory,
     namespace: &str,
     source: &ObjectName,
-    (content, policy): (&Digests, &SpreadPolicy),
+    (content, policy): (&Present, &SpreadPolicy),
 ) -> Option<(String, RecordedFailure)> {
-    let (name, snapshot) = inventory.judged(namespace, source, content).filter(|_| policy.reverts)?;
+    let (name, snapshot) =
+        inventory.judged(namespace, source, &content.digests).filter(|_| policy.reverts)?;
     Some((name.to_owned(), snapshot.verdict()?.failed?))
 }
 
@@ -303,7 +311,7 @@ fn standing(
     inventory: &Inventory,
     workload: &OptedIn,
     source: &ObjectName,
-    (content, policy): (&Digests, &SpreadPolicy),
+    (content, policy): (&Present, &SpreadPolicy),
 ) -> Standing {
     let view = WorkloadView {
         kind: &workload.kind,
@@ -311,7 +319,7 @@ fn standing(
         namespace_order: inventory.orders.get(workload.namespace()).copied(),
         health: workload.record.health,
         source,
-        content,
+        present: content,
         set: policy.set.as_deref(),
     };
     workload.record.standing(&view, |used: &Use| inventory.held_digest(workload, used))

@@ -162,7 +162,7 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
             }
             let name = format!("{}/{}", source.kind.as_str(), source.name);
             let hold = content_then.filter(|_| rolls).and_then(|content| {
-                delays::would_be_held(&inventory, workload, source, (content.digests(), &policy))
+                delays::would_be_held(&inventory, workload, source, (&content.into(), &policy))
             });
             let gate = match content_then.filter(|_| rolls) {
                 Some(content) => {

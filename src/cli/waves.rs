@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     annotations,
-    resolve::{ALL_WAVES, Observed, Progress, Standing, UserAction, UserDecision, Verdict},
+    resolve::{ALL_WAVES, Observed, Present, Progress, Standing, UserAction, UserDecision, Verdict},
     snapshot::{Authorship, ObjectName},
 };
 
@@ -415,7 +415,8 @@ async fn status_of(
     }
     let mut inventory = Inventory::read_moves(target, &Scope::Namespace(target.namespace.clone())).await?;
     others.join(target, &mut inventory).await?;
-    let change = (present.digests(), &policy);
+    let content = Present::from(present);
+    let change = (&content, &policy);
     let standings = delays::standings(&inventory, &target.namespace, source, change, others);
     let spread = delays::spread_over(&standings, &inventory, &target.namespace, source, change, others);
     let moved = standings.into_iter().filter(|(_, standing)| matches!(standing, Standing::Moved(_)));

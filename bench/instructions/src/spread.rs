@@ -4,8 +4,8 @@ use confrev_instructions::{
     annotations,
     kinds::{Kinds, WorkloadKind},
     resolve::{
-        ChangeVerdict, Facts, Health, Member, Observed, Record, Request, Spread, SpreadPolicy, Workload,
-        WorkloadView,
+        ChangeVerdict, Facts, Health, Member, Observed, Present, Record, Request, Spread, SpreadPolicy,
+        Workload, WorkloadView,
     },
     snapshot::Rotated,
 };
@@ -59,6 +59,7 @@ pub(crate) fn waves() {
     let present = Observed::read(source(0).kind, config_map("green")).expect("a ConfigMap");
     let policy: SpreadPolicy = present.spread_policy();
     let of = source(0);
+    let present = Present::from(&present);
     for count in WORKLOADS {
         let all: Vec<_> = (0..count)
             .map(|number| (format!("web-{number}"), record(if number % 10 == 0 { &new } else { &old })))
@@ -72,7 +73,7 @@ pub(crate) fn waves() {
                     namespace_order: None,
                     health: Health::Settled,
                     source: &of,
-                    content: present.digests(),
+                    present: &present,
                     set: None,
                 };
                 Member { workload: name, standing: record.standing(&view, |_| None), is_rolling: false }

@@ -80,29 +80,7 @@ impl Record {
     /// How the workload stands towards the content of a source by one reference, whatever holds it. `held`: the digest of the snapshot
     /// that the reference names, if it is known.
     pub fn relation(&self, used: &Use, source: &Present, held: Option<&Digest>) -> Relation {
-        // It is listed under its own name, and the first snapshot decides for the source.
-        if source.is_snapshot {
-            return Relation::Apart;
-        }
-        let none = Tie::default();
-        let tie = self.ties.get(&used.source).unwrap_or(&none);
-        let (seen, has_seen) = (tie.seen, tie.has_seen(&source.digests));
-        // A name that a user wrote is not recorded.
-        let is_own = used.snapshot.is_some() && seen.is_some();
-        match source.mode_for(used) {
-            Mode::Live | Mode::AsWritten if is_own => Relation::Behind,
-            Mode::Live | Mode::AsWritten if used.snapshot.is_some() => Relation::Apart,
-            Mode::Live if !has_seen => match seen {
-                Some(seen) if source.digests.judge(&seen).is_none() => Relation::Unjudged,
-                _ => Relation::Behind,
-            },
-            Mode::Bound if used.snapshot.is_none() || seen.is_some() => Relation::Behind,
-            mode @ (Mode::Live | Mode::AsWritten | Mode::Bound) => Relation::AtSource(mode),
-            Mode::Snapshot if used.snapshot.is_none() => Relation::Behind,
-            Mode::Snapshot if has_seen => Relation::Seen(tie.values(used, &source.digests, held)),
-            Mode::Snapshot if held.is_some_and(|held| source.digests.contains(held)) => Relation::Unrecorded,
-            Mode::Snapshot => Relation::Behind,
-        }
+        self.ties.get(&used.source).unwrap_or(&Tie::default()).relation(used, source, held)
     }
 
     /// Whether a move would change this reference of a workload that tracks, or the content of the source that it has seen.
@@ -119,6 +97,31 @@ impl Record {
 }
 
 impl Tie {
+    /// As of [`Record::relation`].
+    pub(super) fn relation(&self, used: &Use, source: &Present, held: Option<&Digest>) -> Relation {
+        // It is listed under its own name, and the first snapshot decides for the source.
+        if source.is_snapshot {
+            return Relation::Apart;
+        }
+        let (seen, has_seen) = (self.seen, self.has_seen(&source.digests));
+        // A name that a user wrote is not recorded.
+        let is_own = used.snapshot.is_some() && seen.is_some();
+        match source.mode_for(used) {
+            Mode::Live | Mode::AsWritten if is_own => Relation::Behind,
+            Mode::Live | Mode::AsWritten if used.snapshot.is_some() => Relation::Apart,
+            Mode::Live if !has_seen => match seen {
+                Some(seen) if source.digests.judge(&seen).is_none() => Relation::Unjudged,
+                _ => Relation::Behind,
+            },
+            Mode::Bound if used.snapshot.is_none() || seen.is_some() => Relation::Behind,
+            mode @ (Mode::Live | Mode::AsWritten | Mode::Bound) => Relation::AtSource(mode),
+            Mode::Snapshot if used.snapshot.is_none() => Relation::Behind,
+            Mode::Snapshot if has_seen => Relation::Seen(self.values(used, &source.digests, held)),
+            Mode::Snapshot if held.is_some_and(|held| source.digests.contains(held)) => Relation::Unrecorded,
+            Mode::Snapshot => Relation::Behind,
+        }
+    }
+
     /// The values that pods read by a reference, beside a content that the workload has seen.
     pub(super) fn values(&self, used: &Use, content: &Digests, held: Option<&Digest>) -> Values {
         let holds_other = held.is_some_and(|held| content.judge(held) == Some(false));

@@ -10,12 +10,12 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    AnalysisRun, ChangeVerdict, EndedWave, Health, Record, RunState, SpreadPolicy, Use, Values, Waves,
-    has_deadline,
+    AnalysisRun, ChangeVerdict, EndedWave, Health, Present, Record, RunState, SpreadPolicy, Use, Values,
+    Waves, has_deadline,
 };
 use crate::{
     kinds::WorkloadKind,
-    snapshot::{CLOCK_TOLERANCE, Digest, Digests, ObjectName},
+    snapshot::{CLOCK_TOLERANCE, Digest, ObjectName},
     tie::Tie,
 };
 
@@ -164,8 +164,8 @@ pub struct WorkloadView<'v> {
     pub health: Health,
     /// The source.
     pub source: &'v ObjectName,
-    /// The present content of the source.
-    pub content: &'v Digests,
+    /// The present content of the source, and its mode.
+    pub present: &'v Present,
     /// The annotation `set` of the source.
     pub set: Option<&'v str>,
 }
@@ -174,8 +174,9 @@ impl Record {
     /// The state of the workload towards the present content of a source. `held`: the digest of the snapshot in a reference, if it
     /// is known.
     pub fn standing(&self, view: &WorkloadView<'_>, held: impl Fn(&Use) -> Option<Digest>) -> Standing {
-        let WorkloadView { kind, path: [namespace, name], namespace_order, health, source, content, set } =
+        let WorkloadView { kind, path: [namespace, name], namespace_order, health, source, present, set } =
             *view;
+        let content = &present.digests;
         let uses = || self.uses.iter().filter(|used| used.source == *source && !used.excluded);
         if !kind.rolls || uses().next().is_none() {
             return Standing::Apart;
@@ -183,7 +184,13 @@ impl Record {
         let none = Tie::default();
         let tie = self.ties.get(source).unwrap_or(&none);
         let was_unhealthy = tie.unhealthy;
-        if !tie.has_seen(content) {
+        // A change of the mode alone moves workloads one after the other, too. Meanwhile, a rollout that is under way counts.
+        let changes_mode = || {
+            self.track
+                && health == Health::Settled
+                && uses().any(|used| !used.on_hold && tie.relation(used, present, None).is_pending())
+        };
+        if !tie.has_seen(content) || changes_mode() {
             // A hold is a decision about this workload alone: it takes no place that the others wait for.
             if !self.track || uses().any(|used| used.on_hold) {
                 return Standing::Apart;

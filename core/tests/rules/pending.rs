@@ -243,7 +243,7 @@ fn standing_follows_record_and_present_content() {
             namespace_order: None,
             health: Health::Settled,
             source: &configmap(source),
-            content: content.digests(),
+            present: &content.into(),
             set: None,
         };
         let held = |used: &Use| match used.snapshot.as_deref() {
@@ -330,7 +330,7 @@ fn joint_moves_have_one_order() {
                 namespace_order: None,
                 health,
                 source: &configmap("demo"),
-                content: content.digests(),
+                present: &content.into(),
                 set,
             };
             match record.standing(&view, |_| Some(Digest::of_bytes("other"))) {

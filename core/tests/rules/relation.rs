@@ -136,7 +136,7 @@ fn move_counts_from_its_own_time() {
             namespace_order: None,
             health: Health::Settled,
             source: &source(),
-            content: &present().digests,
+            present: &present(),
             set: None,
         };
         let Standing::Moved(found) = record.standing(&view, |_| None) else { panic!("{moved}") };

@@ -46,7 +46,7 @@ fn standing(world: &World, stored: &Value) -> Standing {
         namespace_order: None,
         health: Health::Settled,
         source: &source,
-        content: present.digests(),
+        present: &(&present).into(),
         set: None,
     };
     let of_present = confrev::snapshot::snapshot_name("demo", &present.digest(), 10);

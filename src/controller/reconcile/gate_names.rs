@@ -53,7 +53,8 @@ impl State {
         if !(known.spread.is_limited() || self.index.is_grouped(name)) || used.on_hold {
             return None;
         }
-        if used.snapshot.is_some() && self.index.refused(name).is_some() {
+        let has_seen = record.has_seen(&used.source, &known.present.digests);
+        if used.snapshot.is_some() && self.index.refused(name).is_some() && !has_seen {
             return Some("refused");
         }
         let Standing::Waits(Waiting { place }) = standing(&self.index, key, record, name, known) else {
@@ -69,6 +70,7 @@ impl State {
         let has_failed = self.index.health(key, record) == Health::Failed;
         let wait = spread(&self.index, name, known, rolling, now)?.wait(has_failed, place)?;
         Some(match wait {
+            Wait::Bad(_) | Wait::Aborted | Wait::Refused if has_seen => return None,
             Wait::Bad(_) => "failed",
             Wait::Full => "max-in-flight",
             Wait::Invalid(_) => "invalid",

@@ -108,13 +108,13 @@ impl HeldWorkloads {
         let free = || index.sources_of(key, record).filter(|(_, used, _)| !used.on_hold);
         for (name, used, known) in free() {
             let is_limited = known.spread.is_limited() || index.is_grouped(&name);
-            let is_pending = !record.has_seen(&used.source, &known.present.digests)
-                && record.is_pending_for(used, &known.present);
-            if !is_limited || !is_pending {
+            if !is_limited || !record.is_pending_for(used, &known.present) {
                 continue;
             }
+            // Nothing that was found out about a content keeps a workload that has it from another mode.
+            let has_seen = record.has_seen(&used.source, &known.present.digests);
             // Admission keeps the workload from refused content, whatever else of it rolls.
-            if used.snapshot.is_some() && index.refused(&name).is_some() {
+            if used.snapshot.is_some() && index.refused(&name).is_some() && !has_seen {
                 refused.push(name);
                 continue;
             }
@@ -122,6 +122,7 @@ impl HeldWorkloads {
                 continue;
             };
             match self.wait(index, &name, known, (key, has_failed, place), &is_rolling, now) {
+                Err(Wait::Bad(_) | Wait::Aborted | Wait::Refused) if has_seen => {}
                 Err(wait) => waits.push((name, wait)),
                 Ok(begun) => begins.extend(begun),
             }
@@ -408,7 +409,7 @@ pub(super) fn standing(
         namespace_order: index.groups().order(&key.namespace),
         health: index.health(key, record),
         source: &source.object,
-        content: &known.present.digests,
+        present: &known.present,
         set: known.spread.set.as_deref(),
     };
     record.standing(&view, |used| index.held_digest(used, source).copied())
