@@ -36,6 +36,8 @@ pub enum Action {
         last_plan: Option<Timestamp>,
         /// The sources that move, each to this content.
         moves: Moves,
+        /// The plan names the contents. Otherwise each source moves to the content that it has by then.
+        names_contents: bool,
         /// The sources with a schema to whose contents it would move.
         checks: Vec<SchemaCheck>,
     },

@@ -122,6 +122,7 @@ async fn only_conflicts_of_rolls_read_the_workload() {
         workload: key("web"),
         condition: Precondition::Version(version.to_owned()),
         last_plan: None,
+        names_contents: true,
         moves: Vec::new(),
         checks: Vec::new(),
     };
@@ -145,6 +146,7 @@ async fn roll_is_later_than_the_last_plan() {
         workload: key("web"),
         condition,
         last_plan: Some(last_plan),
+        names_contents: true,
         moves: Vec::new(),
         checks: Vec::new(),
     };

@@ -80,6 +80,12 @@ impl Plan {
         Self { time: Some(time), is_automatic: true, moves, every: None }
     }
 
+    /// The controller's plan at that time: each of these sources moves to the content that it has when the plan is admitted.
+    pub fn to_newest(time: Timestamp, moves: &[(ObjectName, Digest)]) -> Self {
+        let moves = moves.iter().map(|(source, _)| (source.clone(), To::Present.into())).collect();
+        Self { time: Some(time), is_automatic: true, moves, every: None }
+    }
+
     /// A person's plan.
     pub fn of_person(time: Timestamp, moves: BTreeMap<ObjectName, Move>) -> Self {
         Self { time: Some(time), is_automatic: false, moves, every: None }

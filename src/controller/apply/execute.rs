@@ -37,9 +37,11 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             Ok(Outcome::Read(observed.map(Box::new)))
         }
-        Action::Poke { workload, condition, last_plan, moves, .. } => {
-            let roll = Plan::automatic(roll_time(now, last_plan), &moves).to_value();
-            match api.poke(&workload, &condition, &roll).await {
+        Action::Poke { workload, condition, last_plan, moves, names_contents, .. } => {
+            let time = roll_time(now, last_plan);
+            let plan =
+                if names_contents { Plan::automatic(time, &moves) } else { Plan::to_newest(time, &moves) };
+            match api.poke(&workload, &condition, &plan.to_value()).await {
                 // A watch may report the change late, or never.
                 Err(error) if error.is_conflict() => {
                     Ok(Outcome::Changed(api.read_workload(&workload).await?))

@@ -7,13 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     cluster::{ApiError, Candidate, LiveWorkload, WorkloadKey},
     controller::{
-        action::{Moves, Outcome},
+        action::Outcome,
         name::Name,
         queue::{ObjectStep, Task},
         reconcile::state::State,
         reconcile::{
             event_texts::{self, Loss},
-            rolls::Rolling,
+            rolls::{Failed, Rolling},
         },
     },
     resolve::Record,
@@ -56,7 +56,7 @@ impl State {
             Ok(outcome) => outcome,
             Err(error) => {
                 if let (Task::Roll(key), Some(rolling), false) = (task, rolling, error.may_pass()) {
-                    self.roll_failed(key, rolling.moves);
+                    self.roll_failed(key, Failed { moves: rolling.moves, in_vain: false });
                 }
                 return self.failed(task, &error, now);
             }
@@ -157,9 +157,8 @@ impl State {
                 let known = rolling.filter(|_| self.index.workload(key).is_some());
                 known.map_or(End::Done, |Rolling { before, moves, .. }| {
                     let end = self.rolled(key, &before, &record, now);
-                    // A source may have changed between the decision and its admission.
                     if matches!(end, End::InVain) {
-                        self.roll_failed(key, moves);
+                        self.roll_failed(key, Failed { moves, in_vain: true });
                     }
                     end
                 })
@@ -190,10 +189,10 @@ impl State {
         }
     }
 
-    /// Records that a roll to these contents failed: the pause after it does not count for others.
-    fn roll_failed(&mut self, key: &WorkloadKey, moves: Moves) {
+    /// Records that a roll failed: the pause after it does not count for other contents.
+    fn roll_failed(&mut self, key: &WorkloadKey, failed: Failed) {
         if self.index.workload(key).is_some() {
-            self.rolls.set_failed(key, moves);
+            self.rolls.set_failed(key, failed);
         }
     }
 

@@ -16,6 +16,20 @@ use crate::{
 /// rolls always fail pauses for longer between them, and others roll meanwhile.
 const UNKNOWN_OUTCOME: SignedDuration = SignedDuration::from_secs(30);
 
+/// How many settle times a stream of changes delays a roll at most.
+const LONGEST_STREAM: i32 = 5;
+
+/// A workload that has not rolled to a change.
+#[derive(Debug)]
+struct Pending {
+    /// Since when.
+    since: Timestamp,
+    /// When the contents that it waits for changed last.
+    changed: Timestamp,
+    /// A hash of these contents.
+    contents: u64,
+}
+
 /// A workload that is being rolled.
 #[derive(Debug)]
 pub(crate) struct Rolling {
@@ -38,16 +52,25 @@ struct Unknown {
     until: Timestamp,
 }
 
+/// A roll that failed.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// As of [`Rolling`].
+    pub moves: Moves,
+    /// It was admitted, and moved nothing. A source may have changed between the decision and the admission.
+    pub in_vain: bool,
+}
+
 /// The rolls of all workloads.
 #[derive(Debug, Default)]
 pub(crate) struct Rolls {
-    /// Since when a workload is pending.
-    pending_since: HashMap<WorkloadKey, Timestamp>,
+    /// The workloads that are pending.
+    pending: HashMap<WorkloadKey, Pending>,
     rolling: HashMap<WorkloadKey, Rolling>,
     /// The last roll of each workload, if its outcome is unknown.
     unknown: HashMap<WorkloadKey, Unknown>,
-    /// What the last roll of each workload moved, if that failed.
-    failed: HashMap<WorkloadKey, Moves>,
+    /// The last roll of each workload, if it failed.
+    failed: HashMap<WorkloadKey, Failed>,
     /// When the next roll at the global rate is due; `None` before the first.
     next: Option<Timestamp>,
     /// How often a roll waited for the global rate, since this was last reported.
@@ -55,26 +78,37 @@ pub(crate) struct Rolls {
 }
 
 impl Rolls {
-    /// Records that a workload is pending.
-    pub(crate) fn set_pending(&mut self, key: &WorkloadKey, now: Timestamp) {
-        self.pending_since.entry(key.clone()).or_insert(now);
+    /// Records that a workload is pending. `contents`: a hash of the contents that it waits for.
+    pub(crate) fn set_pending(&mut self, key: &WorkloadKey, contents: u64, now: Timestamp) {
+        let pending =
+            self.pending.entry(key.clone()).or_insert(Pending { since: now, changed: now, contents });
+        if pending.contents != contents {
+            (pending.changed, pending.contents) = (now, contents);
+        }
     }
 
     /// Records that a workload is not pending, or that its next change counts from then.
     pub(crate) fn clear_pending(&mut self, key: &WorkloadKey) {
-        self.pending_since.remove(key);
+        self.pending.remove(key);
         self.failed.remove(key);
     }
 
     /// Lets every workload that is pending count as pending from now on.
     pub(crate) fn clear_all_pending(&mut self) {
-        self.pending_since.clear();
+        self.pending.clear();
         self.failed.clear();
     }
 
     /// Since when a workload is pending.
     pub(crate) fn pending_since(&self, key: &WorkloadKey) -> Option<Timestamp> {
-        self.pending_since.get(key).copied()
+        Some(self.pending.get(key)?.since)
+    }
+
+    /// When a pending workload has settled: its contents have not changed for that long. A stream of changes delays it up to five times as
+    /// long.
+    pub(crate) fn settled(&self, key: &WorkloadKey, settle: SignedDuration) -> Option<Timestamp> {
+        let Pending { since, changed, .. } = self.pending.get(key)?;
+        Some((*changed + settle).min(*since + settle * LONGEST_STREAM))
     }
 
     /// When the global rate allows the next roll. The rolls of one second may run at once.
@@ -117,13 +151,13 @@ impl Rolls {
         rolling
     }
 
-    /// Records that a roll failed, which was to move this.
-    pub(crate) fn set_failed(&mut self, key: &WorkloadKey, moves: Moves) {
-        self.failed.insert(key.clone(), moves);
+    /// Records that a roll failed.
+    pub(crate) fn set_failed(&mut self, key: &WorkloadKey, failed: Failed) {
+        self.failed.insert(key.clone(), failed);
     }
 
-    /// What the last roll of a workload was to move, if it failed.
-    pub(crate) fn failed(&self, key: &WorkloadKey) -> Option<&Moves> {
+    /// The last roll of a workload, if it failed.
+    pub(crate) fn failed(&self, key: &WorkloadKey) -> Option<&Failed> {
         self.failed.get(key)
     }
 
@@ -149,7 +183,7 @@ impl Rolls {
     /// Whether no workload is pending.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.pending_since.is_empty()
+        self.pending.is_empty()
     }
 }
 
@@ -157,6 +191,26 @@ impl Rolls {
 mod tests {
     use super::*;
     use crate::controller::index::fixture;
+
+    /// One apply changes several sources, one after the other.
+    #[test]
+    fn stream_of_changes_settles_within_a_bound() {
+        let (key, settle) = (fixture::key("web"), SignedDuration::from_secs(1));
+        let at = |millis: i64| Timestamp::from_millisecond(1_000_000_000 + millis).unwrap();
+        let mut rolls = Rolls::default();
+        assert_eq!(rolls.settled(&key, settle), None);
+        for (contents, millis, expected) in
+            [(1, 0, 1000), (1, 500, 1000), (2, 900, 1900), (3, 1800, 2800), (3, 2700, 2800)]
+        {
+            rolls.set_pending(&key, contents, at(millis));
+            assert_eq!(rolls.settled(&key, settle), Some(at(expected)), "{contents} at {millis}");
+        }
+        for (contents, millis) in (4..30).zip((3600..).step_by(900)) {
+            rolls.set_pending(&key, contents, at(millis));
+        }
+        assert_eq!(rolls.settled(&key, settle), Some(at(5000)));
+        assert_eq!(rolls.pending_since(&key), Some(at(0)));
+    }
 
     #[test]
     fn unknown_outcome_counts_until_it_shows_or_passes() {

@@ -3,7 +3,10 @@
 //! Workloads that their namespace opts in get the label in the queue of all rolls, within the rate, `max-in-flight`, waves and
 //! windows. A refusal of one does not affect the others.
 
-use std::sync::Arc;
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -96,10 +99,13 @@ impl State {
     pub(super) fn enqueue_roll(&mut self, key: &WorkloadKey, now: Timestamp) {
         if self.index.is_pending(key) {
             if self.tries_other_content(key) {
-                self.rolls.clear_pending(key);
+                // It has waited long enough for a source that changes all the time.
+                if !self.rolls.failed(key).is_some_and(|failed| failed.in_vain) {
+                    self.rolls.clear_pending(key);
+                }
                 self.queue.forgive(&Task::Roll(key.clone()));
             }
-            self.rolls.set_pending(key, now);
+            self.rolls.set_pending(key, self.pending_contents(key), now);
             let due = self.roll_due(key, now);
             self.queue.schedule(Task::Roll(key.clone()), due);
         } else if !self.index.awaits_source(key) {
@@ -109,6 +115,21 @@ impl State {
         }
     }
 
+    /// A hash of the contents that a workload waits for. One apply may change several of its sources, one after the other: they make one
+    /// revision.
+    fn pending_contents(&self, key: &WorkloadKey) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        if let Some(record) = self.index.workload(key) {
+            let sources = self.index.sources_of(key, record);
+            for (_, used, known) in
+                sources.filter(|(_, used, known)| record.is_pending_for(used, &known.present))
+            {
+                (&used.source, known.present.digests.current()).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
     /// Whether the last roll of a workload failed, and a source has other content than it was to move to: the pause after failures is
     /// about contents.
     fn tries_other_content(&self, key: &WorkloadKey) -> bool {
@@ -116,7 +137,7 @@ impl State {
             let name = Name::new(Arc::clone(&key.namespace), source.clone());
             self.index.existing_source(&name).is_some_and(|known| !known.present.digests.contains(content))
         };
-        self.rolls.failed(key).is_some_and(|moves| moves.iter().any(is_other))
+        self.rolls.failed(key).is_some_and(|failed| failed.moves.iter().any(is_other))
     }
 
     /// Queues the workloads whose roll waited for the snapshot of a source.
@@ -130,7 +151,7 @@ impl State {
     /// When a pending workload may be rolled: after it has settled, and not sooner than its interval allows.
     fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
         let since = self.rolls.pending_since(key).unwrap_or(now);
-        let settled = since + self.config.settle;
+        let settled = self.rolls.settled(key, self.config.settle).unwrap_or(now + self.config.settle);
         let Some(record) = self.index.workload(key) else { return settled };
         // No later apply is expected, and each second with the content that failed counts.
         if self.index.is_returning(key, record) {
@@ -175,9 +196,22 @@ impl State {
         let condition = self.index.joining(key).cloned().unwrap_or_else(version);
         let moves = moves(&self.index, key, &record, &turn.unwrap_or_default());
         let (checks, last_plan) = (schema_checks(&self.index, key, &record, &moves), record.last_plan);
+        let names_contents = !self.may_take_newest(key, &moves) || !checks.is_empty();
         let rolling = Rolling { since, before: record, moves: moves.clone() };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
-        Reconciled::Act(Action::Poke { workload: key.clone(), condition, last_plan, moves, checks })
+        let workload = key.clone();
+        Reconciled::Act(Action::Poke { workload, condition, last_plan, moves, names_contents, checks })
+    }
+
+    /// Whether the next plan may name the sources alone: the last one moved nothing, so a source may change too quickly to name its
+    /// content, and no other workload or check depends on it.
+    fn may_take_newest(&self, key: &WorkloadKey, moves: &Moves) -> bool {
+        let is_free = |(source, _): &(ObjectName, Digest)| {
+            let name = Name::new(Arc::clone(&key.namespace), source.clone());
+            let known = self.index.existing_source(&name);
+            known.is_some_and(|known| !known.spread.is_limited()) && !self.index.is_grouped(&name)
+        };
+        self.rolls.failed(key).is_some_and(|failed| failed.in_vain) && moves.iter().all(is_free)
     }
 
     /// The sources to whose contents a pending workload may not roll yet. An error: when to check its turn again, since it is held.
