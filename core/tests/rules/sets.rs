@@ -57,7 +57,7 @@ fn moves_when_all_versions_are_equal() {
 
 /// It is created between the writes of two sources.
 #[test]
-fn workload_that_begins_with_mixed_versions_is_warned_about() {
+fn beginning_with_mixed_versions_is_warned_about() {
     for (db, demo, is_mixed) in
         [("shop/1", "shop/2", true), ("shop/2", "shop/2", false), ("shop/1", "other/2", false)]
     {

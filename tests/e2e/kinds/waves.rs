@@ -150,7 +150,7 @@ fn checksum_of_a_chart_is_warned_about() {
 
 /// Another source of the set follows a moment later.
 #[test]
-fn workload_between_two_writes_of_a_set_is_warned_about() {
+fn workload_between_writes_of_set_is_warned() {
     let _confrev = running();
     let world = World::new("set-begins");
     for (name, version) in [("db", "shop/1"), ("demo", "shop/2")] {
