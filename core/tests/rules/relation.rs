@@ -144,3 +144,29 @@ fn move_counts_from_its_own_time() {
         assert_eq!((found.since, found.in_turn, found.written_since), expected, "{moved}, {written}");
     }
 }
+
+/// A change of the mode alone waits for its turn, but not behind the rollout of the same workload.
+#[test]
+fn change_of_mode_waits_for_its_turn() {
+    let kind = kind("Deployment");
+    let live = Present { live: Some(true), ..present() };
+    for (what, source_now, health, track, expected) in [
+        ("the same mode", &present(), Health::Settled, true, false),
+        ("another mode", &live, Health::Settled, true, true),
+        ("it rolls already", &live, Health::Progressing, true, false),
+        ("it does not track", &live, Health::Settled, false, false),
+    ] {
+        let record = Record { uses: vec![reference(true)], track, ..having_seen(Some(2)) };
+        let view = WorkloadView {
+            kind: &kind,
+            path: ["ns", "web"],
+            namespace_order: None,
+            health,
+            source: &source(),
+            present: source_now,
+            set: None,
+        };
+        let standing = record.standing(&view, |_| None);
+        assert_eq!(matches!(standing, Standing::Waits(_)), expected, "{what}: {standing:?}");
+    }
+}
