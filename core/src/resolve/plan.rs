@@ -83,7 +83,7 @@ impl Plan {
     /// The controller's plan at that time: each of these sources moves to the content that it has when the plan is admitted.
     pub fn to_newest(time: Timestamp, moves: &[(ObjectName, Digest)]) -> Self {
         let moves = moves.iter().map(|(source, _)| (source.clone(), To::Present.into())).collect();
-        Self { time: Some(time), is_automatic: true, moves, every: None }
+        Self { moves, ..Self::automatic(time, &[]) }
     }
 
     /// A person's plan.

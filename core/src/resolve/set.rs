@@ -112,9 +112,7 @@ impl Resolver<'_> {
         let sets = sets.iter().filter_map(|(used, set)| Some((used, set.as_deref()?)));
         Ok(SetWait::of(source, sets))
     }
-}
 
-impl Resolver<'_> {
     /// Warns of a workload that begins between the writes of the sources of a set: nothing else is there to run with.
     pub(super) fn warn_mixed_set(&mut self, source: &ObjectName) -> Result<(), Stop> {
         if let Some(SetWait::Differs { set, versions }) = self.set_wait(source)? {

@@ -76,22 +76,14 @@ impl Resolver<'_> {
             return Ok(false);
         }
         let Some(present) = self.live(source)? else { return Ok(false) };
-        let digest = present.digest();
-        let is_present = is_named_after(kept, &source.name, &digest);
-        if is_present {
+        if is_named_after(kept, &source.name, &present.digest()) {
             return Ok(false);
         }
-        let is_deployment = is_applied && !self.is_same_template();
-        let checksum = self.changed_checksum().filter(|_| is_deployment);
-        if (is_deployment && checksum.is_none()) || !self.is_held_back(source, present)? {
+        if is_applied && !self.is_same_template() {
+            self.warn_checksum(source, present)?;
             return Ok(false);
         }
-        if let Some(key) = checksum {
-            self.warnings.push(format!(
-                "annotation {key} of the pod template has a new value, which is a deployment: {} moves to the newest content of {source} at \
-                 once. Remove the annotation: confrev rolls the workload when the source changes",
-                self.request.new.display()
-            ));
+        if !self.is_held_back(source, present)? {
             return Ok(false);
         }
         // If the snapshot is missing, only the present content remains.
@@ -196,6 +188,19 @@ impl Resolver<'_> {
             return Ok(false);
         }
         Ok(self.verdict(source)?.is_some_and(|(_, verdict)| verdict.aborted))
+    }
+
+    /// Warns of an annotation that makes a sync a deployment, if the source would hold it otherwise.
+    fn warn_checksum(&mut self, source: &ObjectName, present: &Observed) -> Result<(), Stop> {
+        let Some(key) = self.changed_checksum() else { return Ok(()) };
+        if self.is_held_back(source, present)? {
+            self.warnings.push(format!(
+                "annotation {key} of the pod template has a new value, which is a deployment: {} moves to the newest content of {source} at \
+                 once. Remove the annotation: confrev rolls the workload when the source changes",
+                self.request.new.display()
+            ));
+        }
+        Ok(())
     }
 
     /// An annotation of the template that changes with the content of a source, and has changed, as charts write it.

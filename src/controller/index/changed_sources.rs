@@ -165,13 +165,11 @@ impl Index {
         let has_ended = |failed: &RecordedFailure| {
             own.verdict.as_deref().is_some_and(|verdict| verdict.has_ended(failed))
         };
-        let mut others = self
+        let others = self
             .siblings(source)
             .filter(|(_, other)| other.present.digests.same_content(&known.present.digests));
-        others.find_map(|(name, other)| {
-            let (_, failed) = self.failed_of(&name, other)?;
-            (!has_ended(failed)).then_some(failed)
-        })
+        let mut failures = others.filter_map(|(name, other)| Some(self.failed_of(&name, other)?.1));
+        failures.find(|failed| !has_ended(failed))
     }
 }
 
