@@ -12,4 +12,6 @@ pub mod text;
 pub mod tls;
 mod turns;
 
-pub use confrev_core::{annotations, compact, json, kinds, resolve, snapshot, template, tie, uid};
+pub use confrev_core::{
+    annotations, compact, gate_settings, gates, json, kinds, resolve, snapshot, template, tie, uid,
+};

@@ -189,7 +189,7 @@ fn main() -> ExitCode {
 fn at_rest(extent: &Extent, binary: &Path) -> Vec<Row> {
     let size = fs::metadata(binary)
         .map_or(f64::NAN, |metadata| stats::number(metadata.len().try_into().unwrap_or(usize::MAX)));
-    let mut rows = vec![Row::new("size of the static binary", "MB", size / 1e6, None, Reach::Most(12.0))];
+    let mut rows = vec![Row::new("size of the static binary", "MB", size / 1e6, None, Reach::Most(14.0))];
     let mut env = Environment::start(binary, &OPTIONS);
     let empty = rest::empty(&mut env, extent.starts);
     if extent.unused > 0 {

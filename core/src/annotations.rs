@@ -167,6 +167,9 @@ keys! {
     BAKE = "bake", Annotation, by User, on Source,
         "duration; `0`",
         "how long all moved workloads must stay healthy before the next wave";
+    UNHEALTHY_AFTER = "unhealthy-after", Annotation, by User, on Source,
+        "duration; `30s`",
+        "a workload whose pods become unavailable in its bake time has [failed](waves.md#decide-when-a-workload-has-failed) after this time";
     ANALYSIS = "analysis", Annotation, by User, on Source,
         "the name of an AnalysisTemplate, or `cluster/NAME`",
         "an Argo [AnalysisRun](waves.md#let-metrics-decide) judges the end of each wave; needs `waves`, and the chart value `analysis.enabled`";

@@ -11,8 +11,11 @@
 //! | [`snapshot::Object`] | reads a ConfigMap or Secret, and computes its digest |
 //! | [`snapshot::snapshot_json`] | builds a snapshot |
 //! | [`resolve::decide`] | decides to which snapshot each reference resolves |
+//! | [`gates::answer`] | whether a workload may move to a content now, and why not |
 pub mod annotations;
 pub mod compact;
+pub mod gate_settings;
+pub mod gates;
 pub mod json;
 pub mod kinds;
 pub mod resolve;

@@ -14,6 +14,9 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Remembered {
+    /// Whether the content in `seen` lacks a key that the template requires, so that the references stay as written.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lacking: bool,
     /// When the controller moved the workload to the content in `seen`.
     #[serde(
         skip_serializing_if = "Option::is_none",
@@ -30,6 +33,9 @@ pub struct Remembered {
     /// The content last taken into account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen: Option<Digest>,
+    /// The set of the source. It counts while the source does not exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
     /// Whether the workload was unhealthy when it took the content in `seen`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unhealthy: bool,
@@ -52,10 +58,14 @@ pub struct Tie {
     pub pinned: Option<Box<Digest>>,
     /// The keys that its template names; `None` if it names no key, and the whole source.
     pub reads: Option<Box<Reads>>,
+    /// The set of the source. It counts while the source does not exist.
+    pub set: Option<Arc<str>>,
     /// Whether the workload was unhealthy when it took the content in `seen`.
     pub unhealthy: bool,
     /// Whether the workload never used the content in `seen`.
     pub unused: bool,
+    /// Whether the content in `seen` lacks a key that the template requires, so that the references stay as written.
+    pub lacking: bool,
 }
 
 impl From<&Remembered> for Tie {
@@ -66,8 +76,10 @@ impl From<&Remembered> for Tie {
             previous: of.previous.as_deref().map(Arc::from),
             pinned: of.pinned.map(Box::new),
             reads: None,
+            set: of.set.as_deref().map(Arc::from),
             unhealthy: of.unhealthy,
             unused: of.unused,
+            lacking: of.lacking,
         }
     }
 }
@@ -121,7 +133,7 @@ mod tests {
     fn state_is_compact_sorted_and_parseable() {
         let digest = |digit: &str| digit.repeat(64);
         let all = format!(
-            r#"{{"moved":"2026-05-01T10:00:00Z","pinned":"sha256:{}","previous":"a-1","seen":"sha256:{}","unhealthy":true,"unused":true}}"#,
+            r#"{{"lacking":true,"moved":"2026-05-01T10:00:00Z","pinned":"sha256:{}","previous":"a-1","seen":"sha256:{}","set":"shop","unhealthy":true,"unused":true}}"#,
             digest("1"),
             digest("2")
         );

@@ -20,7 +20,7 @@ use support::{Folder, digest_of, read, root, run, unpacked};
 /// The limit of the compressed image's size, in bytes.
 const LIMIT: usize = 7_000_000;
 /// The limit of the program's size, in bytes: see docs/performance.md.
-const PROGRAM_LIMIT: usize = 12_000_000;
+const PROGRAM_LIMIT: usize = 14_000_000;
 
 fn small() -> Image<'static> {
     Image { binary: b"program", architecture: "arm64", version: "1.2.3", epoch: 1_700_000_000 }

@@ -4,7 +4,10 @@
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::LazyLock,
+};
 
 use memchr::memmem;
 
@@ -16,9 +19,10 @@ use crate::{
     annotations,
     cluster::{Api, own_owners},
     controller::Name,
+    gate_settings::Texts,
     resolve::{
-        Analysis, Observed, invalid_schema_for, invalid_set, invalid_window, parse_keep, parse_max_in_flight,
-        run_arguments, run_of_template,
+        Analysis, Observed, invalid_schema_for, invalid_set, parse_keep, parse_max_in_flight, run_arguments,
+        run_of_template,
     },
     snapshot::{Digest, MAX_CONTENT, ObjectName, SourceKind, content_size},
     telemetry::metrics::Limit,
@@ -27,6 +31,10 @@ use crate::{
 /// Finds labels and annotations of confrev's.
 static FIND_PREFIX: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new(annotations::PREFIX));
+
+/// How many different settings of workloads are asked whether they postpone a change: an answer may take some milliseconds, and no other
+/// review is answered meanwhile.
+const MOST_ANSWERS: usize = 50;
 
 /// How many workloads a warning names.
 const NAMED: usize = 3;
@@ -46,7 +54,7 @@ pub(super) async fn mutate<A: Api>(
     if context.shared.rotated().contains(&source.object) || (kind == SourceKind::Secret && !context.secrets) {
         return Answer::allowed();
     }
-    // The API server has yet to generate the name of an object with `generateName`, so nothing uses it yet.
+    // A review without a name is none of an API server, which calls validating webhooks with the generated name.
     let is_named = !review.name().is_empty();
     if review.is_deletion() {
         if is_named && !review.dry_run() {
@@ -112,12 +120,12 @@ fn too_large(kind: SourceKind, review: &Review<'_>, source: &Name) -> Option<Str
 
 /// Why no workload would move to a change of the source: settings that cannot be followed.
 pub(crate) fn invalid_setting(observed: &Observed) -> Option<String> {
-    let (window, set) = (observed.annotation(annotations::WINDOW), observed.annotation(annotations::SET));
+    let set = observed.annotation(annotations::SET);
     let waves = observed.spread_policy().invalid.map(String::from);
-    let window = || window.as_deref().and_then(invalid_window);
+    let gates = || Texts::read(|key| observed.annotation(key)).invalid().into_iter().next();
     let schema_for = observed.annotation(annotations::SCHEMA_FOR);
     let schema_for = || schema_for.as_deref().and_then(invalid_schema_for);
-    waves.or_else(window).or_else(|| set.as_deref().and_then(invalid_set)).or_else(schema_for)
+    waves.or_else(gates).or_else(|| set.as_deref().and_then(invalid_set)).or_else(schema_for)
 }
 
 /// Whether a write changes the content, or the annotations that name its schema. Other writes must pass whatever becomes of
@@ -213,7 +221,8 @@ fn warnings<A: Api>(
         if let Some(users) = context.users.as_ref().filter(|_| !review.dry_run()) {
             users.remember(source, observed, review.user());
         }
-        warnings.extend(effects(context, source, observed));
+        let old = review.old_object().and_then(|old| Observed::read(source.object.kind, old.as_bytes()).ok());
+        warnings.extend(effects(context, source, observed, old.as_ref()));
         let count = context.shared.snapshot_count(source);
         if count >= context.limits.snapshots {
             context.metrics.limit_reached(Limit::Snapshots, 1);
@@ -283,20 +292,39 @@ fn is_new_content(kind: SourceKind, review: &Review<'_>, digest: &Digest) -> boo
     Observed::read(kind, old.as_bytes()).is_ok_and(|old| old.digest() != *digest)
 }
 
-/// What a person should act on, if the source gets this content. The rolls themselves are Events.
+/// What happens to a workload if the content of a source lacks a key that its template requires.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Lacking {
+    /// The workload has a snapshot with the key, and keeps it.
+    Keeps,
+    /// The workload keeps its snapshot if that has the key.
+    MayKeep,
+    /// It has no snapshot, and reads the source as written.
+    Waits,
+    /// It takes the content.
+    Takes,
+}
+
+/// What a person should act on, if the source gets this content in place of `old`. The rolls themselves are Events.
 ///
 /// For a Secret, neither the digest nor what a workload has seen decides the answer: a forged review could otherwise
 /// test guesses of a Secret's content.
-fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> Vec<String> {
+fn effects<A: Api>(
+    context: &Context<A>,
+    source: &Name,
+    observed: &Observed,
+    old: Option<&Observed>,
+) -> Vec<String> {
     let state = context.shared.lock();
     let is_secret = source.object.kind == SourceKind::Secret;
     let now = jiff::Timestamp::now();
     let (mut pinned, mut on_hold, mut lacking, mut postponed) = (
         Vec::new(),
         Vec::new(),
-        BTreeMap::<(String, bool), Vec<String>>::new(),
+        BTreeMap::<(String, Lacking), Vec<String>>::new(),
         BTreeMap::<String, Vec<String>>::new(),
     );
+    let mut answers = HashMap::<&Texts, Option<String>>::new();
     for (key, record) in state.workloads_using(source).filter(|(_, record)| record.track) {
         if !is_secret && record.has_seen(&source.object, observed.digests()) {
             continue;
@@ -306,12 +334,30 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
             on_hold.push(name());
             continue;
         }
-        if let Some(reason) = state.postponed(key, source, observed, now) {
-            postponed.entry(reason).or_default().push(name());
+        // The namespace and the source are the same for all: equal settings have one answer.
+        let is_known = answers.contains_key(&record.gates);
+        if is_known || answers.len() < MOST_ANSWERS {
+            let answer =
+                answers.entry(&record.gates).or_insert_with(|| state.postponed(key, source, observed, now));
+            if let Some(reason) = answer {
+                postponed.entry(reason.clone()).or_default().push(name());
+            }
         }
         let reads = record.reads(&source.object).map_or(&[][..], |reads| &reads.keys);
         for read in reads.iter().filter(|read| read.required && !observed.has_key(&read.key)) {
-            lacking.entry((read.key.to_string(), record.refuses_missing_keys)).or_default().push(name());
+            let uses = || record.uses.iter().filter(|used| used.source == source.object);
+            let has_snapshot = uses().any(|used| used.snapshot.is_some());
+            let had = old.is_some_and(|old| old.has_key(&read.key));
+            let then = if !has_snapshot && !uses().any(|used| used.live) {
+                Lacking::Waits
+            } else if !has_snapshot || !record.refuses_missing_keys {
+                Lacking::Takes
+            } else if had {
+                Lacking::Keeps
+            } else {
+                Lacking::MayKeep
+            };
+            lacking.entry((read.key.to_string(), then)).or_default().push(name());
         }
         if let Some(pin) = state.pin(key, source).filter(|_| !is_secret) {
             pinned.push((name(), pin));
@@ -323,11 +369,17 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
     let pinned: Vec<_> =
         pinned.into_iter().filter(|(_, pin)| pin.ends_with(observed)).map(|(name, _)| name).collect();
     let mut warnings = Vec::new();
-    for ((key, is_refused), workloads) in lacking {
-        let then = if is_refused {
-            format!("the roll will be refused (annotation {} is not \"allow\")", annotations::MISSING)
-        } else {
-            "new pods will not start".to_owned()
+    for ((key, then), workloads) in lacking {
+        let then = match then {
+            Lacking::Keeps => {
+                format!("the roll will be refused (annotation {} is not \"allow\")", annotations::MISSING)
+            }
+            Lacking::MayKeep => format!(
+                "the roll will be refused if its snapshot has the key (annotation {} is not \"allow\")",
+                annotations::MISSING
+            ),
+            Lacking::Waits => "its pods do not start until the source has the key".to_owned(),
+            Lacking::Takes => "new pods will not start".to_owned(),
         };
         warnings.push(format!(
             "confrev: the content lacks the key {key:?}, required by {}: {then}",
@@ -348,11 +400,7 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
         ));
     }
     for (reason, workloads) in postponed {
-        warnings.push(format!(
-            "confrev: {} will roll later: {reason} (annotation {})",
-            listed(workloads),
-            annotations::WINDOW
-        ));
+        warnings.push(format!("confrev: {} will roll later: {reason}", listed(workloads)));
     }
     if let Some(objection) = objection {
         warnings.push(format!(

@@ -113,6 +113,6 @@ async fn impact(
     let its = effects.iter().find(|effect| effect.workload == workload.reference());
     Ok(its.map_or(
         Value::Null,
-        |effect| json!({"rolls": effect.word(), "why": effect.why, "delay": effect.delay}),
+        |effect| json!({"rolls": effect.word(), "why": effect.why, "delay": effect.delay, "gate": effect.gate}),
     ))
 }

@@ -1,6 +1,9 @@
 //! `kubectl confrev check`: whether confrev works in this cluster, with a hint for each problem.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -21,9 +24,9 @@ const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 /// A CA that expires sooner than this gives a warning.
 const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// How long a failed check is repeated. After an installation or an upgrade, a new replica is ready a few seconds before it
-/// has the Lease and has written its CA into the webhook configurations. A killed leader is replaced after 15 s, the duration
-/// of the Lease: that is a failure that the command should report.
-const SETTLE: Duration = Duration::from_secs(8);
+/// has the Lease and has written its CA into the webhook configurations. A killed leader is replaced after the duration of the
+/// Lease: that is a failure that the command should report.
+const SETTLE: Duration = Duration::from_secs(6);
 /// The pause before a failed check is repeated.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Some of the rights that confrev always needs: verb, group, resource.
@@ -92,30 +95,36 @@ pub(super) async fn run(options: &CheckOptions) -> Result<(), Failure> {
     let version = target.get("/version").await?.unwrap_or_default();
     let home = &options.confrev_namespace;
     let (webhooks, ca) = until_settled(async || {
-        let webhooks = target.get(&format!("{ADMISSION}/mutatingwebhookconfigurations/confrev")).await;
-        let ca = webhooks.as_ref().map(Option::as_ref).map(authority).map_err(said);
+        let webhooks = Webhooks::read(&target).await;
+        let ca = webhooks.as_ref().map(authority).map_err(said);
         // Nothing writes a missing configuration.
-        let is_settled = matches!(&webhooks, Ok(None)) || !is_failed(&ca);
+        let is_settled =
+            webhooks.as_ref().is_ok_and(|webhooks| webhooks.missing.is_some()) || !is_failed(&ca);
         ((webhooks, ca), is_settled)
     })
     .await;
+    let first_renewal = OnceLock::new();
     let leader = until_settled(async || {
-        let found = leader(&target, home).await;
-        let is_settled = webhooks.as_ref().is_ok_and(Option::is_none) || !is_failed(&found);
+        let found = leader(&target, home, &first_renewal).await;
+        let is_settled =
+            webhooks.as_ref().is_ok_and(|webhooks| webhooks.missing.is_some()) || !is_failed(&found);
         (found, is_settled)
     })
     .await;
     let known = partly_known(&target, home).await;
     let mut checks: Vec<(&'static str, Result<CheckResult, Failure>)> = vec![
         ("api-server", Ok(good(format!("{} at {}", text(&version, "/gitVersion"), target.url)))),
-        ("webhooks", webhooks.as_ref().map(Option::as_ref).map(webhook_configuration).map_err(said)),
+        ("webhooks", webhooks.as_ref().map(webhook_configurations).map_err(said)),
         ("ca", ca),
         ("replicas", replicas(&target, home).await),
         ("leader", leader),
         ("namespaces", known),
         ("guard", guard(&target).await),
         ("rights", rights(&target, home).await),
-        ("admission", admission(&target, webhooks.as_ref().ok().and_then(Option::as_ref)).await),
+        (
+            "admission",
+            admission(&target, webhooks.as_ref().map_or(&[][..], |webhooks| &webhooks.found)).await,
+        ),
     ];
     if !options.manifests.is_empty() {
         let all = options.manifests.read()?;
@@ -202,14 +211,45 @@ fn push_lines(text: &mut Text, finding: &CheckedPoint) {
     }
 }
 
-fn webhook_configuration(configuration: Option<&Value>) -> CheckResult {
-    let Some(configuration) = configuration else {
+/// The webhooks of both configurations.
+#[derive(Debug, Default)]
+struct Webhooks {
+    found: Vec<Value>,
+    /// The first configuration that does not exist, and what that means.
+    missing: Option<&'static str>,
+}
+
+impl Webhooks {
+    async fn read(target: &Target) -> Result<Self, Failure> {
+        let mut webhooks = Self::default();
+        for (resource, missing) in [
+            (
+                "mutatingwebhookconfigurations",
+                "MutatingWebhookConfiguration confrev does not exist: nothing is resolved",
+            ),
+            (
+                "validatingwebhookconfigurations",
+                "ValidatingWebhookConfiguration confrev does not exist: sources are not checked when they are written",
+            ),
+        ] {
+            match target.get(&format!("{ADMISSION}/{resource}/confrev")).await? {
+                None => webhooks.missing = webhooks.missing.or(Some(missing)),
+                Some(found) => {
+                    webhooks.found.extend(found["webhooks"].as_array().into_iter().flatten().cloned());
+                }
+            }
+        }
+        Ok(webhooks)
+    }
+}
+
+fn webhook_configurations(Webhooks { found: webhooks, missing }: &Webhooks) -> CheckResult {
+    if let Some(missing) = missing {
         return bad(
-            "MutatingWebhookConfiguration confrev does not exist: nothing is resolved",
+            *missing,
             "install confrev: kubectl apply -f manifests/self-signed.yaml, or its Helm chart",
         );
-    };
-    let webhooks = configuration["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
+    }
     let strict = webhooks.iter().filter(|webhook| text(webhook, "/failurePolicy") == "Fail").count();
     if strict == 0 {
         return warning(
@@ -221,10 +261,10 @@ fn webhook_configuration(configuration: Option<&Value>) -> CheckResult {
 }
 
 /// The CAs that the API server trusts for confrev's webhooks, and when they expire.
-fn authority(configuration: Option<&Value>) -> CheckResult {
-    let webhooks = configuration.and_then(|configuration| configuration["webhooks"].as_array());
+fn authority(webhooks: &Webhooks) -> CheckResult {
+    let webhooks = &webhooks.found;
     let mut ends = Vec::new();
-    for webhook in webhooks.into_iter().flatten() {
+    for webhook in webhooks {
         let Some(end) = tls::bundle_end(text(webhook, "/clientConfig/caBundle")) else {
             let name = text(webhook, "/name");
             return bad(
@@ -272,7 +312,9 @@ async fn replicas(target: &Target, home: &str) -> Result<CheckResult, Failure> {
     })
 }
 
-async fn leader(target: &Target, home: &str) -> Result<CheckResult, Failure> {
+/// `first`: the time of the renewal that was read first. The clocks of this machine and of the leader may differ: a Lease that is renewed
+/// while the command runs has a leader.
+async fn leader(target: &Target, home: &str, first: &OnceLock<String>) -> Result<CheckResult, Failure> {
     const HINT: &str = "without a leader nothing rolls and nothing is bound: is a replica running?";
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{home}/leases/confrev");
     let Some(lease) = target.get(&path).await? else { return Ok(bad("Lease confrev does not exist", HINT)) };
@@ -281,9 +323,10 @@ async fn leader(target: &Target, home: &str) -> Result<CheckResult, Failure> {
     let lasts = lease["spec"]["leaseDurationSeconds"].as_i64().unwrap_or(15);
     let is_fresh = renewed.is_some_and(|renewed| Timestamp::now().duration_since(renewed).as_secs() <= lasts);
     let at = text(&lease, "/spec/renewTime");
+    let is_renewed = first.get_or_init(|| at.to_owned()) != at;
     Ok(if holder.is_empty() {
         bad(format!("the Lease was released at {at}; no replica holds it"), HINT)
-    } else if !is_fresh {
+    } else if !is_fresh && !is_renewed {
         bad(format!("the Lease was last renewed by {holder} at {at}"), HINT)
     } else {
         good(holder)
@@ -350,8 +393,8 @@ async fn rights(target: &Target, home: &str) -> Result<CheckResult, Failure> {
 }
 
 /// Whether confrev answers for the namespace, unless the webhooks exclude it: confrev's own namespace is excluded.
-async fn admission(target: &Target, configuration: Option<&Value>) -> Result<CheckResult, Failure> {
-    if configuration.is_some_and(|configuration| excludes(configuration, &target.namespace)) {
+async fn admission(target: &Target, webhooks: &[Value]) -> Result<CheckResult, Failure> {
+    if excludes(webhooks, &target.namespace) {
         return Ok(warning(
             format!("the webhooks exclude namespace {}: nothing in it is resolved", target.namespace),
             "to see whether the API server calls confrev, check a namespace of workloads: -n NAMESPACE",
@@ -361,7 +404,7 @@ async fn admission(target: &Target, configuration: Option<&Value>) -> Result<Che
 }
 
 /// Whether every webhook excludes the namespace by its name.
-fn excludes(configuration: &Value, namespace: &str) -> bool {
+fn excludes(webhooks: &[Value], namespace: &str) -> bool {
     let lists = |term: &Value| {
         let values = term["values"].as_array().map_or(&[][..], Vec::as_slice);
         values.iter().any(|value| value == namespace)
@@ -371,7 +414,6 @@ fn excludes(configuration: &Value, namespace: &str) -> bool {
         (Some("kubernetes.io/metadata.name"), Some("In")) => !lists(term),
         _ => false,
     };
-    let webhooks = configuration["webhooks"].as_array().map_or(&[][..], Vec::as_slice);
     !webhooks.is_empty()
         && webhooks.iter().all(|webhook| {
             let terms = webhook["namespaceSelector"]["matchExpressions"].as_array();

@@ -1,8 +1,9 @@
 //! Why a pending change is not rolled out yet.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::analysis::JudgingRun;
+use crate::gates::Why;
 
 /// Why a pending change is not rolled out yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,39 +14,42 @@ pub(super) enum Delay {
     SecretsOff,
     /// The API server does not call confrev, or confrev does not answer.
     Unanswered(String),
-    /// `max-in-flight`, a wave or a set holds the workload, or another workload that failed.
-    Held(String),
-    /// The AnalysisRun of a wave holds the workload.
-    Analysed {
-        /// The reason, for people.
+    /// A gate holds the workload.
+    Shut {
+        /// The answer of the gate.
+        why: Why<String>,
+        /// The same, for people.
         reason: String,
-        /// The run.
-        run: JudgingRun,
+        /// The AnalysisRun that decides about the next wave.
+        run: Option<JudgingRun>,
     },
-    /// A person stopped the change, or wrote a malformed setting: it stays until a person acts.
-    Stopped(String),
-    /// A window is closed.
-    Closed {
-        /// The reason, for people.
-        reason: String,
-        /// When it opens; `None` if that is not within two weeks.
-        opens: Option<Timestamp>,
-    },
-    /// The workload rolled less than its `min-interval` ago.
-    Interval(SignedDuration),
+}
+
+impl Delay {
+    /// The name of the gate that is shut; `None` if no gate is.
+    pub(super) const fn gate(&self) -> Option<&'static str> {
+        match self {
+            Self::Shut { why, .. } => Some(why.gate().name()),
+            Self::Refused(_) | Self::SecretsOff | Self::Unanswered(_) => None,
+        }
+    }
+
+    /// When the gate opens, as far as the time alone decides that.
+    pub(super) fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Shut { why, .. } => why.until(Timestamp::now()),
+            _ => None,
+        }
+    }
 }
 
 impl std::fmt::Display for Delay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Refused(reason)
-            | Self::Unanswered(reason)
-            | Self::Held(reason)
-            | Self::Stopped(reason)
-            | Self::Analysed { reason, .. }
-            | Self::Closed { reason, .. } => f.write_str(reason),
+            Self::Refused(reason) | Self::Unanswered(reason) | Self::Shut { reason, .. } => {
+                f.write_str(reason)
+            }
             Self::SecretsOff => f.write_str("this installation makes no snapshots of Secrets (--secrets)"),
-            Self::Interval(left) => write!(f, "min-interval, {} s left", left.as_secs().max(1)),
         }
     }
 }

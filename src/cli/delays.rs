@@ -14,7 +14,7 @@ use super::{
     analysis::{self, JudgingRun},
     delay::Delay,
     failure::Failure,
-    gates,
+    gates::{self, Question},
     group::Others,
     inventory::{Inventory, OptedIn, Scope, Snapshot, SourceKey, text},
     target::{Target, is_unanswered},
@@ -22,16 +22,13 @@ use super::{
 use crate::{
     annotations,
     cluster::ApiError,
+    gates::{About, Answer, Why},
     resolve::{
-        AnalysisRun, ChangeVerdict, EndedWave, Health, Member, Observed, Plan, Present, Proof,
-        RecordedFailure, RollOrder, RunState, Spread, SpreadPolicy, Standing, Use, Wait, Waiting,
-        WorkloadView, order_of_namespace, roll_time,
+        ChangeVerdict, Health, Member, Observed, Plan, Present, RollOrder, Spread, SpreadPolicy, Standing,
+        Use, Wait, Waiting, WorkloadView, order_of_namespace, roll_time,
     },
     snapshot::{ObjectName, SourceKind},
 };
-
-/// How many workloads a reason names.
-const NAMED: usize = 3;
 
 /// Why the workload has not rolled to the present content of a source; `None` if it is about to roll.
 pub(super) async fn of(
@@ -46,32 +43,18 @@ pub(super) async fn of(
     if is_unresolved_secret && let Some(delay) = probe(target, workload, Some(source)).await {
         return Ok(Some(delay));
     }
-    if let Some(delay) = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await? {
+    if let Some(delay) = gated(target, inventory, workload, source, present).await? {
         return Ok(Some(delay));
     }
-    // The other namespaces of the group are not read here: there may be many.
-    let settings = gates::settings(target, inventory, workload.namespace()).await?;
-    let (group, policy) = (settings.group, present.spread_policy());
-    let order = settings.order.map(|order| order_of_namespace(workload.namespace(), &order));
-    let orders = order.map(|order| (workload.namespace().to_owned(), order)).into_iter().collect();
-    let of_namespace = Others { orders, ..Others::default() };
-    match turn(inventory, workload, source, (&present.into(), &policy), &of_namespace) {
-        None => {}
-        Some(Err(refused)) => return Ok(Some(refused)),
-        Some(Ok(turn)) => {
-            let delay = match &group {
-                Some(_) => turn.in_group().delay(source),
-                None => turn.analysed(target, inventory, (source, present)).await?,
-            };
-            if delay.is_some() {
-                return Ok(delay);
-            }
+    // Those of one set move together or not at all.
+    for member in gates::others_of_set(target, inventory, workload, source, present).await? {
+        let (member, present) = member;
+        if let Some(delay) = gated(target, inventory, workload, &member, &present).await? {
+            return Ok(Some(delay));
         }
     }
-    // The controller asks in this order, too.
-    if let Some(delay) = interval(workload, inventory.now()) {
-        return Ok(Some(delay));
-    }
+    let group = gates::settings(target, inventory, workload.namespace()).await?.group;
+    let policy = present.spread_policy();
     let refused = match tried(target, workload, None).await {
         Tried::Passes => snapshot_refused(target, inventory, workload, source, present).await,
         Tried::Delayed(delay) => Some(delay),
@@ -79,35 +62,105 @@ pub(super) async fn of(
     };
     let turn = group.filter(|_| policy.is_limited()).map(|group| {
         let see = format!("see kubectl confrev waves {}", source.name);
-        Delay::Held(format!("waits for its turn in the group {group}, {see}"))
+        let reason = format!("waits for its turn in the group {group}, {see}");
+        Delay::Shut { why: Why::Others(Wait::Turn), reason, run: None }
     });
     Ok(refused.or(turn))
 }
 
-/// The time that remains of the workload's `min-interval`.
-pub(super) fn interval(workload: &OptedIn, now: Timestamp) -> Option<Delay> {
-    workload.record.interval_left(now).map(Delay::Interval)
-}
-
-/// Why other workloads would hold this one from a content that the source may get.
-pub(super) fn would_be_held(
+/// The gate that keeps the workload from the present content of a source, whatever its other sources do.
+async fn gated(
+    target: &Target,
     inventory: &Inventory,
     workload: &OptedIn,
     source: &ObjectName,
-    of: (&Present, &SpreadPolicy),
-) -> Option<Delay> {
-    match turn(inventory, workload, source, of, &Others::default())? {
-        Err(refused) => Some(refused),
-        Ok(turn) => Turn { spread: turn.spread.analysed(analysis::assumed), ..turn }.delay(source),
+    present: &Observed,
+) -> Result<Option<Delay>, Failure> {
+    // The other namespaces of the group are not read here: there may be many.
+    let settings = gates::settings(target, inventory, workload.namespace()).await?;
+    let policy = present.spread_policy();
+    let order = settings.order.map(|order| order_of_namespace(workload.namespace(), &order));
+    let orders = order.map(|order| (workload.namespace().to_owned(), order)).into_iter().collect();
+    let of_namespace = Others { orders, ..Others::default() };
+    let turn = match turn(inventory, workload, source, (&present.into(), &policy), &of_namespace) {
+        Some(turn) if settings.group.is_some() => Some(turn.in_group()),
+        Some(turn) => Some(turn.analysed(target, inventory, (source, present)).await?),
+        None => None,
+    };
+    gate(target, inventory, workload, (source, present), turn.as_ref()).await
+}
+
+/// The gate that keeps the workload from the present content of a source. `turn`: among the others, if they hold it.
+async fn gate(
+    target: &Target,
+    inventory: &Inventory,
+    workload: &OptedIn,
+    (source, present): (&ObjectName, &Observed),
+    turn: Option<&Turn<'_>>,
+) -> Result<Option<Delay>, Failure> {
+    let question = Question::read(target, inventory, workload, source, present, &BTreeMap::new()).await?;
+    let Some(mut question) = question else { return Ok(None) };
+    question.wait = turn.and_then(Turn::wait);
+    Ok(match question.answer() {
+        Answer::Open => None,
+        Answer::Wait(why) | Answer::Refuse(why) => Some(delay(source, turn, why)),
+    })
+}
+
+/// Why a workload would not move at once to a content that the source may get; an error: it would not move at all. `given` replaces the
+/// present sources, and `others` have the content in other namespaces. Unless the content is known, no verdict on it is.
+pub(super) async fn of_content(
+    (target, inventory, others): (&Target, &Inventory, &Others),
+    workload: &OptedIn,
+    source: &ObjectName,
+    (content, is_known): (&Observed, bool),
+    given: &BTreeMap<&ObjectName, &Observed>,
+) -> Result<Result<Option<Delay>, Delay>, Failure> {
+    let of = (&content.into(), &content.spread_policy());
+    let turn = turn(inventory, workload, source, of, others);
+    let turn = turn.map(|turn| Turn { spread: turn.spread.analysed(analysis::assumed), ..turn });
+    let Some(mut question) = Question::read(target, inventory, workload, source, content, given).await?
+    else {
+        return Ok(Ok(None));
+    };
+    question.wait = turn.as_ref().and_then(Turn::wait);
+    if !is_known {
+        question.forget_verdict();
     }
+    Ok(match question.answer() {
+        Answer::Open => Ok(None),
+        Answer::Wait(why) => Ok(Some(delay(source, turn.as_ref(), why))),
+        Answer::Refuse(why) => Err(delay(source, turn.as_ref(), why)),
+    })
+}
+
+/// Why a workload whose turn it is among the others does not move to the present content of a source; `None`: it may.
+pub(super) async fn of_next(
+    target: &Target,
+    inventory: &Inventory,
+    workload: &OptedIn,
+    source: &ObjectName,
+    present: &Observed,
+) -> Result<Option<Delay>, Failure> {
+    gate(target, inventory, workload, (source, present), None).await
+}
+
+/// A reason of the gates, with its words.
+fn delay(source: &ObjectName, turn: Option<&Turn<'_>>, why: Why<String>) -> Delay {
+    let about = About {
+        source,
+        spread: turn.map(|turn| &turn.spread),
+        has_failed: turn.is_some_and(Turn::has_failed),
+    };
+    let is_analysed = matches!(why, Why::Others(Wait::Analysis(_)));
+    let run = turn.and_then(|turn| turn.run.clone()).filter(|_| is_analysed);
+    Delay::Shut { reason: why.text(&about), why, run }
 }
 
 /// The turn of a workload among the others, as the controller counts them.
 struct Turn<'w> {
     workload: &'w OptedIn,
     place: RollOrder,
-    /// The workload has the content already.
-    has_seen: bool,
     spread: Spread<String>,
     /// The AnalysisRun of the wave that ended.
     run: Option<JudgingRun>,
@@ -115,28 +168,22 @@ struct Turn<'w> {
     is_in_group: bool,
 }
 
-/// The turn of a workload that waits for a content. An error: the content is refused. `None`: the source lets it roll at once.
+/// The turn of a workload that waits for a content. `None`: the source lets it roll at once.
 fn turn<'w>(
     inventory: &Inventory,
     workload: &'w OptedIn,
     source: &ObjectName,
     (content, policy): (&Present, &SpreadPolicy),
     others: &Others,
-) -> Option<Result<Turn<'w>, Delay>> {
-    if !policy.is_limited() {
+) -> Option<Turn<'w>> {
+    if !policy.is_limited() && !others.present().any(|(_, present)| present.spread_policy().is_limited()) {
         return None;
     }
     let Standing::Waits(Waiting { place }) = standing(inventory, workload, source, (content, policy)) else {
         return None;
     };
-    // A change of the mode alone, which no verdict on the content stops.
-    let has_seen = workload.record.has_seen(source, &content.digests);
-    let refused = refused(inventory, workload.namespace(), source, (content, policy));
-    if let Some((snapshot, failed)) = refused.filter(|_| !has_seen) {
-        return Some(Err(Delay::Refused(format!("{snapshot} was refused: {}", failed.reason))));
-    }
     let spread = spread(inventory, workload.namespace(), source, (content, policy), others);
-    Some(Ok(Turn { workload, place, has_seen, spread, run: None, is_in_group: false }))
+    Some(Turn { workload, place, spread, run: None, is_in_group: false })
 }
 
 impl Turn<'_> {
@@ -145,82 +192,27 @@ impl Turn<'_> {
         Self { is_in_group: true, ..self }
     }
 
-    /// Why it has not come, with the AnalysisRun that decides about it.
+    /// The same, with the AnalysisRun that decides about it.
     async fn analysed(
         self,
         target: &Target,
         inventory: &Inventory,
         (source, present): (&ObjectName, &Observed),
-    ) -> Result<Option<Delay>, Failure> {
+    ) -> Result<Self, Failure> {
         let (of, others) = ((self.workload.namespace(), present), Others::default());
         let (spread, run) = analysis::apply(target, inventory, source, of, &others, self.spread).await?;
-        Ok(Self { spread, run, ..self }.delay(source))
+        Ok(Self { spread, run, ..self })
     }
 
-    /// Why it has not come; `None`: the workload may roll.
-    fn delay(&self, source: &ObjectName) -> Option<Delay> {
-        let has_failed = self.workload.record.health == Health::Failed;
-        let wait = self.spread.wait(has_failed, self.place)?;
-        let rolling: Vec<_> = self.spread.rolling(has_failed).cloned().collect();
-        let described = |wait| describe(source, &self.spread, wait);
-        Some(match (wait, &self.run) {
-            (Wait::Turn | Wait::Analysis(_), _) if self.is_in_group => return None,
-            (Wait::Bad(_) | Wait::Aborted | Wait::Refused, _) if self.has_seen => return None,
-            (Wait::Full, _) => Delay::Held(format!("held by {}", listed(&rolling, NAMED))),
-            (wait @ (Wait::Aborted | Wait::Invalid(_)), _) => Delay::Stopped(described(wait)),
-            (wait @ Wait::Analysis(_), Some(run)) => {
-                Delay::Analysed { reason: described(wait), run: run.clone() }
-            }
-            (other, _) => Delay::Held(described(other)),
-        })
+    /// Why others hold the workload.
+    fn wait(&self) -> Option<Wait<String>> {
+        let wait = self.spread.wait(self.has_failed(), self.place)?;
+        (!self.is_in_group || !matches!(wait, Wait::Turn | Wait::Analysis(_))).then_some(wait)
     }
-}
 
-/// Why workloads wait for their turn.
-pub(super) fn describe(source: &ObjectName, spread: &Spread<String>, wait: Wait<String>) -> String {
-    let wave = spread.progress().map(|progress| format!("wave {} of {}", progress.wave, progress.waves));
-    let wave = wave.unwrap_or_default();
-    let unhealthy = spread.progress().map_or(&[][..], |progress| &progress.unhealthy);
-    match wait {
-        Wait::Full => "held by workloads that are rolling (max-in-flight)".to_owned(),
-        Wait::Bad(Proof::Workload { workload, rolled_back }) => {
-            let by = workload.as_deref().unwrap_or("a workload of another namespace of the group");
-            let how = if rolled_back { "was put back from" } else { "failed with" };
-            format!("held by {by}, which {how} the change")
-        }
-        Wait::Bad(Proof::Verdict(reason)) => {
-            let kind = source.kind.as_str().to_lowercase();
-            format!("held: {reason}; to continue, run kubectl confrev waves retry {kind}/{}", source.name)
-        }
-        Wait::Invalid(why) => format!("held by the settings of {source}: {why}"),
-        Wait::Refused => format!("refused, see kubectl confrev history {}", source.name),
-        Wait::Aborted => {
-            let kind = source.kind.as_str().to_lowercase();
-            format!("aborted; to continue, run kubectl confrev waves retry {kind}/{}", source.name)
-        }
-        Wait::Unproven => format!("{wave}: held by {}, not healthy yet", listed(unhealthy, NAMED)),
-        Wait::Bake(until) => format!("{wave}: bakes until {until:.0}"),
-        Wait::Turn => format!("{wave}: others come first"),
-        Wait::Analysis(run) if spread.ended().is_some_and(EndedWave::is_start) => {
-            format!("{wave}: held by the analysis, which {}", run.state)
-        }
-        Wait::Analysis(run) if run.name.is_empty() => {
-            format!("{wave}: waits for the analysis of the previous wave")
-        }
-        Wait::Analysis(AnalysisRun { name, state: state @ (RunState::Unknown | RunState::Running) }) => {
-            format!("{wave}: waits for AnalysisRun {name}, which {state}")
-        }
-        Wait::Analysis(AnalysisRun { name, state }) => {
-            format!("{wave}: held by AnalysisRun {name}, which {state}")
-        }
+    fn has_failed(&self) -> bool {
+        self.workload.record.health == Health::Failed
     }
-}
-
-/// The first of these names, and the number of the others.
-pub(super) fn listed(names: &[String], named: usize) -> String {
-    let (named, more) = names.split_at(names.len().min(named));
-    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-    format!("{}{more}", named.join(", "))
 }
 
 /// How far a change of a source has spread, as the controller derives it. `others`: the same change in other namespaces.
@@ -292,18 +284,6 @@ pub(super) fn standings(
         }));
     }
     all
-}
-
-/// The refusal of a content, with the refused snapshot.
-pub(super) fn refused(
-    inventory: &Inventory,
-    namespace: &str,
-    source: &ObjectName,
-    (content, policy): (&Present, &SpreadPolicy),
-) -> Option<(String, RecordedFailure)> {
-    let (name, snapshot) =
-        inventory.judged(namespace, source, &content.digests).filter(|_| policy.reverts)?;
-    Some((name.to_owned(), snapshot.verdict()?.failed?))
 }
 
 /// The state of a workload towards a content of a source.
@@ -408,7 +388,8 @@ async fn tried(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>)
             let Some(answer) = answer else { return Tried::Unknown };
             let is_resolved = |secret: &ObjectName| {
                 let mut uses = answer.record.uses.iter().filter(|used| used.source == *secret);
-                uses.any(|used| used.snapshot.is_some() || used.live)
+                let is_lacking = answer.record.ties.get(secret).is_some_and(|tie| tie.lacking);
+                is_lacking || uses.any(|used| used.snapshot.is_some() || used.live)
             };
             if !admitted::is_resolved(&answer) {
                 Delay::Unanswered(
@@ -435,34 +416,10 @@ async fn tried(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>)
     Tried::Delayed(delay)
 }
 
-/// The delay of a roll to a change that is not written yet: the interval, or the turns that `max-in-flight` sets.
-pub(super) fn of_change(
-    workload: &OptedIn,
-    limit: Option<usize>,
-    rolling: usize,
-    now: Timestamp,
-) -> Option<String> {
-    let interval = interval(workload, now).map(|delay| delay.to_string());
-    let turns = limit.filter(|limit| rolling > *limit).map(|limit| {
-        let verb = if limit == 1 { "workload rolls" } else { "workloads roll" };
-        format!("at most {limit} {verb} at once (max-in-flight)")
-    });
-    let both: Vec<_> = interval.into_iter().chain(turns).collect();
-    (!both.is_empty()).then(|| both.join("; "))
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::SignedDuration;
-
-    use super::*;
-
-    #[test]
-    fn delays_are_printed_as_reasons() {
-        let left = |millis| Delay::Interval(SignedDuration::from_millis(millis)).to_string();
-        assert_eq!(
-            (left(40_200), left(200)),
-            ("min-interval, 40 s left".to_owned(), "min-interval, 1 s left".to_owned())
-        );
-    }
+/// The turns that `max-in-flight` sets for a change that is not written yet.
+pub(super) fn turns(limit: Option<usize>, rolling: usize) -> Option<Delay> {
+    let limit = limit.filter(|limit| rolling > *limit)?;
+    let verb = if limit == 1 { "workload rolls" } else { "workloads roll" };
+    let reason = format!("at most {limit} {verb} at once (max-in-flight)");
+    Some(Delay::Shut { why: Why::Others(Wait::Full), reason, run: None })
 }

@@ -52,6 +52,19 @@ impl Others {
         }
     }
 
+    /// Finds the sources of other namespaces that have this content, which the source may get.
+    pub(super) async fn of_content(
+        target: &Target,
+        namespace: &str,
+        source: &ObjectName,
+        content: &Observed,
+    ) -> Result<Self, Failure> {
+        let target = Target { namespace: namespace.to_owned(), ..target.clone() };
+        let (source, present) = (source.clone(), Some(content.clone()));
+        let history = History { namespace: namespace.to_owned(), source, present, snapshots: Vec::new() };
+        Self::of(&target, &history).await
+    }
+
     async fn read(target: &Target, history: &History, group: &str) -> Result<Self, Failure> {
         let selector = format!("{}={group}", annotations::GROUP);
         let namespaces = target.list("/api/v1/namespaces", "Namespace", &selector).await?;

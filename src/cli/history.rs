@@ -76,7 +76,7 @@ impl Row for Line {
             self.states().join(", "),
             self.changed_at.clone().unwrap_or_default(),
             self.changed_by.clone().unwrap_or_default(),
-            if self.used_by.is_empty() { "-".to_owned() } else { self.used_by.join(",") },
+            output::few(&self.used_by),
         ]
     }
 

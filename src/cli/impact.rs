@@ -10,7 +10,7 @@ use super::{
     delay::Delay,
     delays,
     failure::Failure,
-    gates,
+    group,
     inventory::{self, Inventory, OptedIn, SNAPSHOTS, Scope, source_name},
     manifests::{self, ManifestFlags},
     output::{self, OutputFlag, Row},
@@ -57,7 +57,17 @@ pub(super) struct Effect {
     /// Why it would not roll at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) delay: Option<String>,
+    /// The gate that delays it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gate: Option<&'static str>,
     pub(super) why: String,
+}
+
+impl Effect {
+    fn set_delay(&mut self, delay: Option<&Delay>) {
+        self.delay = delay.map(ToString::to_string);
+        self.gate = delay.and_then(Delay::gate);
+    }
 }
 
 impl Row for Effect {
@@ -145,49 +155,67 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
         if read.insert(namespace) {
             inventory.unread.warn();
         }
-        let users = inventory.workloads.iter().filter(|workload| workload.sources().contains(source));
-        let users: Vec<_> = users.collect();
+        let others = match content_then.filter(|_| is_used) {
+            Some(content) => group::Others::of_content(target, namespace, source, content).await?,
+            None => group::Others::default(),
+        };
+        others.join(target, &mut inventory).await?;
+        let is_user =
+            |workload: &&OptedIn| workload.namespace() == namespace && workload.sources().contains(source);
+        let users: Vec<_> = inventory.workloads.iter().filter(is_user).collect();
         let first = effects.len();
         for workload in &users {
             let (mut rolls, mut why) =
                 effect(target, workload, source, (content.as_ref(), present.as_ref())).await?;
             let given = given.get(namespace.as_str()).filter(|_| rolls);
-            let refusal = match given {
+            let mut refusal = match given {
                 Some(given) => refusal(target, workload, given).await?,
                 None => None,
             };
-            let refused = refusal.is_some();
+            let is_behind = |present: &Observed| !workload.record.has_seen(source, present.digests());
+            // What refuses a change that waits may refuse the next one, too.
+            if rolls && refusal.is_none() && content.is_none() && present.as_ref().is_some_and(is_behind) {
+                let probed = delays::probe(target, workload, None).await;
+                refusal =
+                    probed.filter(|delay| matches!(delay, Delay::Refused(_))).map(|delay| delay.to_string());
+            }
+            let mut is_refused = refusal.is_some();
             if let Some(refusal) = refusal {
                 (rolls, why) = (false, refusal);
             }
             let name = format!("{}/{}", source.kind.as_str(), source.name);
-            let hold = content_then.filter(|_| rolls).and_then(|content| {
-                delays::would_be_held(&inventory, workload, source, (&content.into(), &policy))
-            });
-            let gate = match content_then.filter(|_| rolls) {
-                Some(content) => {
+            let delay = match content_then.filter(|_| rolls) {
+                Some(then) => {
                     let given = given.cloned().unwrap_or_default();
-                    gates::of(target, &inventory, workload, source, content, &given).await?
+                    let of = (target, &inventory, &others);
+                    let then = (then, content.is_some());
+                    match delays::of_content(of, workload, source, then, &given).await? {
+                        Ok(delay) => delay,
+                        Err(refused) => {
+                            (rolls, is_refused, why) = (false, true, refused.to_string());
+                            None
+                        }
+                    }
                 }
                 None => None,
             };
-            effects.push(Effect {
+            let mut effect = Effect {
                 show_namespace,
                 namespace: namespace.clone(),
                 source: name,
                 workload: workload.reference(),
                 rolls,
-                refused,
-                delay: gate.or(hold).map(|delay| delay.to_string()),
+                refused: is_refused,
+                delay: None,
+                gate: None,
                 why,
-            });
+            };
+            effect.set_delay(delay.as_ref());
+            effects.push(effect);
         }
-        let now = inventory.now();
         let rolling = effects[first..].iter().filter(|effect| effect.rolls).count();
-        for (effect, workload) in effects[first..].iter_mut().zip(&users) {
-            if effect.rolls && effect.delay.is_none() {
-                effect.delay = delays::of_change(workload, policy.max_in_flight, rolling, now);
-            }
+        for effect in effects[first..].iter_mut().filter(|effect| effect.rolls && effect.delay.is_none()) {
+            effect.set_delay(delays::turns(policy.max_in_flight, rolling).as_ref());
         }
     }
     Ok(effects)

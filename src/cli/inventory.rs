@@ -13,6 +13,7 @@ use super::{failure::Failure, output, target::Target};
 use crate::{
     annotations,
     cluster::ApiError,
+    gate_settings::Texts,
     kinds::{REVISION_KINDS, WorkloadKind},
     resolve::{Health, Observed, Record, Referrer, Use, Verdict, Workload},
     snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind, is_named_after},
@@ -122,8 +123,8 @@ pub(super) type ReadObject = Result<Option<Value>, String>;
 /// The settings of a namespace that decide when a change may reach its workloads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NamespaceSettings {
-    /// The annotation `window`.
-    pub(super) window: Option<String>,
+    /// Its settings that are gates.
+    pub(super) gates: Texts,
     /// The label `group`.
     pub(super) group: Option<String>,
     /// The annotation `order`.

@@ -301,6 +301,16 @@ pub(super) fn count(count: usize, of: &str) -> String {
     format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }
 
+/// How many names a cell or a page shows.
+pub(super) const MOST_NAMES: usize = 5;
+
+/// Names for a cell: the first ones, and the number of the others. JSON has all.
+pub(super) fn few(names: &[String]) -> String {
+    let (shown, more) = names.split_at(names.len().min(MOST_NAMES));
+    let more = if more.is_empty() { String::new() } else { format!(",... ({} more)", more.len()) };
+    if shown.is_empty() { "-".to_owned() } else { format!("{}{more}", shown.join(",")) }
+}
+
 /// An age as kubectl shows it: two units if it is short, one if it is long.
 pub(super) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);
@@ -319,6 +329,12 @@ pub(super) fn age(since: jiff::Timestamp, now: jiff::Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cells_have_few_names() {
+        let names: Vec<_> = ["a", "b", "c", "d", "e", "f", "g"].map(str::to_owned).to_vec();
+        assert_eq!([few(&[]), few(&names[..5]), few(&names)], ["-", "a,b,c,d,e", "a,b,c,d,e,... (2 more)"]);
+    }
 
     #[test]
     fn table_aligns_columns_and_omits_empty_ones() {

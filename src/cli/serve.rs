@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
+use axum::{Router, extract::Request, middleware::map_request};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use jiff::SignedDuration;
 use tokio::{net::TcpListener, signal::unix::SignalKind, sync::watch};
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{
     admission,
-    cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease},
+    cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease, Reach},
     controller::{self, Leadership, Served, Shared, State},
     notify::Notifier,
     schema::Schemas,
@@ -207,8 +208,10 @@ fn controller_config(options: &ServeOptions) -> controller::Config {
 async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let metrics = Metrics::new();
     let readiness = Readiness::new();
-    let conditions = ["caches", "certificate", "webhook configurations"].map(|name| readiness.register(name));
-    let [caches, certificate, webhooks_right] = conditions;
+    let conditions = ["caches", "certificate", "webhook configurations", "API server"]
+        .map(|name| readiness.register(name));
+    let [caches, certificate, webhooks_right, reachable] = conditions;
+    let reach = Reach::new(reachable);
     let admission_listener = listen("--listen", options.listen).await?;
     let admin_listener = listen("--admin-listen", options.admin_listen).await?;
     let (stop, stopping) = watch::channel(false);
@@ -219,6 +222,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
         server::Transport::Plain,
         options.limits.of_admin(),
         metrics.clone(),
+        watch::channel(false).1,
         std::future::pending(),
     ));
 
@@ -261,20 +265,8 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let key_keeper =
         key_keeper.map(|keeper| tokio::spawn(async move { keeper.run(move || keyed.reconcile_all()).await }));
     let leadership = Leadership::default();
-    let stating = shared.clone();
-    let lease = Lease::new(client.clone(), &options.namespace, replica_identity())
-        .stating(move || stating.lock().partly_known_namespaces());
-    let mut leader = tokio::spawn(controller::lead(
-        lease,
-        leadership.clone(),
-        shared.changed(),
-        metrics.clone(),
-        {
-            let shared = shared.clone();
-            move || shared.unfit_to_lead()
-        },
-        stopping.clone(),
-    ));
+    let [mut leader, probe] =
+        start_leader(&client, &options.namespace, &shared, &leadership, &reach, (&metrics, &stopping));
     let schemas = Schemas::default().at_once(options.limits.checks());
     let mut controller = start_controller(&api, &shared, &schemas, leadership, (&metrics, &stopping));
     let mut watches = tokio::spawn(controller::watch_all(api.clone(), shared.clone()));
@@ -285,11 +277,11 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let recorder = users.clone().map(|users| tokio::spawn(users.run(api.clone(), shared.clone())));
     let secrets = options.secrets;
     let context = admission::Context { api, kinds, secrets, limits, shared, metrics, schemas, users };
-    // While the endpoints follow, so that no connection is in use when the server closes it.
-    let router = server::ask_to_leave(admission::router(context), stopping.clone());
+    let router = admission_router(context, &reach, &stopping);
     let (drain, draining) = watch::channel(false);
     let limits = options.limits.of_connections();
-    let serving = server::serve(admission_listener, router, tls, limits, counted, until(draining));
+    let serving =
+        server::serve(admission_listener, router, tls, limits, counted, reach.cut_off(), until(draining));
     let server = tokio::spawn(serving);
 
     let result = tokio::select! {
@@ -309,8 +301,51 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let _ = drain.send(true);
     let _ = server.await;
     watches.abort();
-    keepers.iter().chain(&key_keeper).chain(&recorder).for_each(tokio::task::JoinHandle::abort);
+    let others = keepers.iter().chain(&key_keeper).chain(&recorder).chain([&probe]);
+    others.for_each(tokio::task::JoinHandle::abort);
     result
+}
+
+/// The routes of the webhooks. They tell when an API server calls, and ask clients to disconnect while the endpoints follow, so that no
+/// connection is in use when the server closes it.
+fn admission_router(
+    context: admission::Context<KubeApi>,
+    reach: &Reach,
+    stopping: &watch::Receiver<bool>,
+) -> Router {
+    let called = reach.clone();
+    let notice = move |request: Request| {
+        called.called();
+        std::future::ready(request)
+    };
+    let router = admission::router(context).layer(map_request(notice));
+    server::ask_to_leave(router, [stopping.clone(), reach.cut_off()])
+}
+
+/// Starts the task of the Lease, and the one that notices a silent API server.
+fn start_leader(
+    client: &kube::Client,
+    namespace: &str,
+    shared: &Shared,
+    leadership: &Leadership,
+    reach: &Reach,
+    (metrics, stop): (&Metrics, &watch::Receiver<bool>),
+) -> [tokio::task::JoinHandle<()>; 2] {
+    let (stating, unfit, changed) = (shared.clone(), shared.clone(), shared.changed());
+    let lease = Lease::new(client.clone(), namespace, replica_identity())
+        .stating(move || stating.lock().partly_known_namespaces());
+    let unfit = move || unfit.unfit_to_lead();
+    let lead = controller::lead(
+        lease,
+        leadership.clone(),
+        changed,
+        metrics.clone(),
+        unfit,
+        reach.clone(),
+        stop.clone(),
+    );
+    let (probing, client, namespace) = (reach.clone(), client.clone(), namespace.to_owned());
+    [tokio::spawn(lead), tokio::spawn(async move { probing.keep(client, &namespace).await })]
 }
 
 /// Starts the controller's loop.

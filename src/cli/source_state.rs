@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{
@@ -14,6 +15,7 @@ use super::{
     target::Target,
 };
 use crate::{
+    gates::Why,
     resolve::{Health, Mode, Observed, Present, Relation, Use, Values, Workload},
     snapshot::{Digest, ObjectName},
     template::{Reference, Template},
@@ -52,6 +54,8 @@ pub(super) enum SourceState {
     SecretsOff,
     /// The API server, a webhook or a policy refuses the roll to the current content.
     Refused,
+    /// The source lacks a key that the template requires, and the workload has no snapshot of it.
+    KeyMissing,
     /// The source does not exist, and the workload has no snapshot of it.
     Missing,
 }
@@ -74,6 +78,7 @@ impl SourceState {
             Self::Pending => "pending",
             Self::SecretsOff => "secrets off",
             Self::Refused => "refused",
+            Self::KeyMissing => "key missing",
             Self::Missing => "missing",
         }
     }
@@ -102,6 +107,12 @@ pub(super) struct UsedSource {
     /// Why the workload has not rolled to the present content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// The gate that keeps it from the present content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gate: Option<&'static str>,
+    /// When that gate opens, as far as the time alone decides that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<Timestamp>,
     /// The AnalysisRun that the workload waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) analysis: Option<JudgingRun>,
@@ -149,17 +160,11 @@ pub(super) async fn of_workload(
             _ => None,
         };
         match &delay {
-            Some(Delay::Refused(_)) => standing = SourceState::Refused,
+            Some(Delay::Refused(_) | Delay::Shut { why: Why::Refused { .. }, .. }) => {
+                standing = SourceState::Refused;
+            }
             Some(Delay::SecretsOff) => standing = SourceState::SecretsOff,
-            Some(
-                Delay::Unanswered(_)
-                | Delay::Held(_)
-                | Delay::Stopped(_)
-                | Delay::Analysed { .. }
-                | Delay::Closed { .. }
-                | Delay::Interval(_),
-            )
-            | None => {}
+            Some(Delay::Unanswered(_) | Delay::Shut { .. }) | None => {}
         }
         found.push(UsedSource::new(used, standing, beneath, delay));
     }
@@ -197,8 +202,10 @@ impl UsedSource {
             standing,
             beneath,
             reason: delay.as_ref().map(ToString::to_string),
+            gate: delay.as_ref().and_then(Delay::gate),
+            until: delay.as_ref().and_then(Delay::until),
             analysis: match &delay {
-                Some(Delay::Analysed { run, .. }) => Some(run.clone()),
+                Some(Delay::Shut { run, .. }) => run.clone(),
                 _ => None,
             },
             delay,
@@ -270,6 +277,7 @@ fn without_contents(
         Relation::AtSource(Mode::Live) | Relation::Unjudged => SourceState::Live,
         Relation::AtSource(Mode::Bound) => SourceState::Bound,
         Relation::AtSource(_) => SourceState::AsWritten,
+        Relation::Lacking => SourceState::KeyMissing,
         Relation::Seen(Values::Rejected) => SourceState::Pinned,
         Relation::Seen(_) | Relation::Unrecorded | Relation::Apart => SourceState::Current,
         Relation::Behind if workload.kind.rolls && record.track => SourceState::Pending,
@@ -327,7 +335,7 @@ pub(super) fn rollout(workload: &OptedIn, pause: Option<&Pause>) -> &'static str
         return "paused";
     }
     match workload.record.health {
-        Health::Settled => "settled",
+        Health::Idle | Health::Settled => "settled",
         Health::Unobserved | Health::Progressing | Health::Unavailable => "progressing",
         Health::Failed => "failed",
     }
@@ -363,6 +371,8 @@ mod tests {
                 snapshot: None,
                 standing,
                 beneath: standing,
+                gate: None,
+                until: None,
                 reason: None,
                 analysis: None,
                 delay: None,

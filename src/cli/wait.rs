@@ -1,6 +1,9 @@
 //! `kubectl confrev wait`: waits until all workloads that should run the current content do so. For pipelines.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -9,17 +12,14 @@ use super::{
     delay::Delay,
     duration,
     failure::Failure,
-    inventory::{Inventory, OptedIn, Scope, source_name},
+    inventory::{Inventory, LiveSource, OptedIn, Scope, source_name},
     output,
     pauses::{self, Pause},
     source_state::{self, SourceState},
     target::{Flags, Target},
+    waves,
 };
-use crate::{
-    annotations,
-    resolve::{Health, RunState},
-    snapshot::ObjectName,
-};
+use crate::{annotations, gate_settings::Closed, gates::Why, resolve::Health, snapshot::ObjectName};
 
 /// How often the state is read.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,6 +41,9 @@ pub(super) struct WaitOptions {
     /// Count a rollout as done that continues only after a command of a user: a paused canary, or a StatefulSet's partition.
     #[arg(long)]
     allow_paused: bool,
+    /// Wait until each change in waves is complete: all its workloads have moved, are healthy and have baked.
+    #[arg(long)]
+    complete: bool,
     #[command(flatten)]
     flags: Flags,
 }
@@ -156,7 +159,34 @@ async fn progress(
             stuck @ WaitState::Stuck(_) => return Ok(stuck),
         }
     }
+    if options.complete && waits.is_none() {
+        let sources = concerned.iter().flat_map(|workload| workload.sources());
+        let sources: BTreeSet<_> =
+            sources.filter(|of| source.as_ref().is_none_or(|source| source == *of)).collect();
+        waits = incomplete(target, inventory, &sources).await?.map(WaitState::Waits);
+    }
     Ok(waits.unwrap_or(WaitState::Done(done, paused)))
+}
+
+/// Why a change of one of these sources is not complete; `None` if all are, or have no waves.
+async fn incomplete(
+    target: &Target,
+    inventory: &Inventory,
+    sources: &BTreeSet<&ObjectName>,
+) -> Result<Option<String>, Failure> {
+    for source in sources {
+        let live = inventory.sources.get(&(target.namespace.clone(), (*source).clone()));
+        let Some(LiveSource::Present(live)) = live else { continue };
+        if !live.spread_policy().has_waves() {
+            continue;
+        }
+        let change = waves::status(target, source).await?;
+        if !change.complete {
+            let why = change.waits().unwrap_or_else(|| "its workloads are not all healthy".to_owned());
+            return Ok(Some(format!("{}: {why}", change.source)));
+        }
+    }
+    Ok(None)
 }
 
 /// The state of a workload with a pending change.
@@ -166,12 +196,10 @@ fn pending(of: String, delay: Option<&Delay>, deadline: Instant) -> WaitState {
     // A time that cannot be represented is later than each opening.
     let end = end.unwrap_or(Timestamp::MAX);
     match delay {
-        Some(Delay::Stopped(_)) => WaitState::Stuck(of),
-        // Only a person decides after an analysis without a result.
-        Some(Delay::Analysed { run, .. }) if matches!(run.state, RunState::Undecided(_)) => {
-            WaitState::Stuck(of)
-        }
-        Some(Delay::Closed { opens, .. }) if opens.is_none_or(|opens| opens > end) => {
+        Some(Delay::Shut { why, .. }) if why.needs_a_person() => WaitState::Stuck(of),
+        Some(Delay::Shut { why: Why::Closed(Closed::Until { opens, .. }), .. })
+            if opens.is_none_or(|opens| opens > end) =>
+        {
             WaitState::Stuck(format!("{of}, after the timeout"))
         }
         Some(Delay::Unanswered(_)) => WaitState::Unanswered(of),
@@ -226,9 +254,14 @@ pub(super) async fn of_workload(
                 )));
             }
             SourceState::Refused => {
-                return Ok(WaitState::Stuck(format!(
-                    "{of}: remove the cause, and confrev tries again within a minute"
-                )));
+                let remedy = match &used.delay {
+                    Some(Delay::Shut { why, .. }) => why.remedy(&used.object),
+                    _ => None,
+                };
+                return Ok(WaitState::Stuck(match remedy {
+                    Some(remedy) => format!("{of}: correct the content, or run {remedy}"),
+                    None => format!("{of}: remove the cause, and confrev tries again within a minute"),
+                }));
             }
             SourceState::SecretsOff => {
                 return Ok(WaitState::Stuck(format!(
@@ -236,7 +269,10 @@ pub(super) async fn of_workload(
                     annotations::SECRETS
                 )));
             }
-            SourceState::Missing | SourceState::SourceGone | SourceState::Unknown => {
+            SourceState::Missing
+            | SourceState::KeyMissing
+            | SourceState::SourceGone
+            | SourceState::Unknown => {
                 return Ok(WaitState::Stuck(of));
             }
         }
@@ -250,7 +286,7 @@ pub(super) async fn of_workload(
         });
     }
     Ok(match workload.record.health {
-        Health::Settled => WaitState::Done(count, Vec::new()),
+        Health::Idle | Health::Settled => WaitState::Done(count, Vec::new()),
         Health::Unobserved | Health::Progressing => {
             WaitState::Waits(format!("{name}: its rollout is in progress"))
         }
@@ -262,20 +298,16 @@ pub(super) async fn of_workload(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::analysis::JudgingRun;
+    use crate::resolve::{AnalysisRun, RunState, Wait};
 
     #[test]
     fn changes_that_wait_too_long_end_the_wait() {
         let deadline = Instant::now() + Duration::from_mins(5);
-        let opens = |minutes: i64| {
-            let opens = Timestamp::now() + SignedDuration::from_mins(minutes);
-            Delay::Closed { reason: "closed".to_owned(), opens: Some(opens) }
-        };
-        let analysed = |state| {
-            let run = JudgingRun { namespace: "shop".to_owned(), name: "run".to_owned(), phase: None, state };
-            Delay::Analysed { reason: "analysed".to_owned(), run }
-        };
-        let never = Delay::Closed { reason: "closed".to_owned(), opens: None };
+        let shut = |why| Some(Delay::Shut { why, reason: "shut".to_owned(), run: None });
+        let closed =
+            |opens| shut(Why::Closed(Closed::Until { name: "window", opens, reason: "closed".to_owned() }));
+        let opens = |minutes: i64| closed(Some(Timestamp::now() + SignedDuration::from_mins(minutes)));
+        let analysed = |state| shut(Why::Others(Wait::Analysis(AnalysisRun { name: "run".into(), state })));
         let of = |delay: Option<&Delay>| match pending("web".to_owned(), delay, deadline) {
             WaitState::Done(..) => "done".to_owned(),
             WaitState::Waits(said) => format!("waits: {said}"),
@@ -284,14 +316,14 @@ mod tests {
         };
         for (delay, wanted) in [
             (None, "waits: web"),
-            (Some(Delay::Held("held".to_owned())), "waits: web"),
-            (Some(opens(4)), "waits: web"),
-            (Some(opens(6)), "stuck: web, after the timeout"),
-            (Some(never), "stuck: web, after the timeout"),
-            (Some(Delay::Stopped("aborted".to_owned())), "stuck: web"),
-            (Some(analysed(RunState::Running)), "waits: web"),
-            (Some(analysed(RunState::Failed("failed".into()))), "waits: web"),
-            (Some(analysed(RunState::Undecided("is inconclusive".into()))), "stuck: web"),
+            (shut(Why::Others(Wait::Full)), "waits: web"),
+            (opens(4), "waits: web"),
+            (opens(6), "stuck: web, after the timeout"),
+            (closed(None), "stuck: web, after the timeout"),
+            (shut(Why::Others(Wait::Aborted)), "stuck: web"),
+            (analysed(RunState::Running), "waits: web"),
+            (analysed(RunState::Failed("failed".into())), "waits: web"),
+            (analysed(RunState::Undecided("is inconclusive".into())), "stuck: web"),
             (Some(Delay::Unanswered("no".to_owned())), "unanswered: web"),
         ] {
             assert_eq!(of(delay.as_ref()), wanted, "{delay:?}");

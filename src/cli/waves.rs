@@ -3,7 +3,7 @@
 //! The progress is derived as the controller derives it. A decision is an annotation of the source that names the snapshot of its
 //! present content. The controller takes it over to the verdict of the snapshot; then the command removes it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use clap::Args;
 use jiff::Timestamp;
@@ -15,16 +15,16 @@ use super::{
     delays,
     failure::Failure,
     flags::DryRun,
-    gates,
     group::Others,
     history::History,
-    inventory::{Inventory, OptedIn, Scope, Snapshot, annotation, source_name},
-    output::{self, OutputFlag, OutputFormat, Text},
+    inventory::{Inventory, LiveSource, OptedIn, Scope, Snapshot, annotation, source_name},
+    output::{self, OutputFlag, OutputFormat, Row, Text},
     target::{Flags, Target},
 };
 use crate::{
     annotations,
-    resolve::{ALL_WAVES, Observed, Present, Progress, Standing, UserAction, UserDecision, Verdict},
+    gates::{self, About, Why},
+    resolve::{ALL_WAVES, Health, Observed, Present, Progress, Standing, UserAction, UserDecision, Verdict},
     snapshot::{Authorship, ObjectName},
 };
 
@@ -44,7 +44,8 @@ const GATED: usize = 20;
 pub(super) struct WavesOptions {
     /// The source (NAME, configmap/NAME, secret/NAME), after an action, if any: `promote` begins the next wave at once, `abort`
     /// stops the change, `retry` ends an abort, or tries content that was refused again.
-    #[arg(required = true, num_args = 1..=2, value_name = "[ACTION] SOURCE")]
+    /// Without a source, the changes in progress are listed.
+    #[arg(num_args = 0..=2, value_name = "[ACTION] SOURCE")]
     words: Vec<String>,
     /// With `promote`: begin all further waves.
     #[arg(long)]
@@ -99,16 +100,32 @@ pub(super) struct WavesStatus {
     /// The AnalysisRun that decides about the next wave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) analysis: Option<JudgingRun>,
+    /// It has reached all workloads, which are healthy and have baked, and nothing speaks against it.
+    pub(super) complete: bool,
+    /// When the bake time of the moved workloads ends, if it has not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bakes_until: Option<Timestamp>,
     /// The workloads that may move now.
     pub(super) next: Vec<String>,
+    /// Moved workloads whose rollout is in progress.
+    pub(super) rolling: Vec<String>,
     /// Moved workloads that are not healthy.
     pub(super) unhealthy: Vec<String>,
     /// Why no further workload moves now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// The gate that keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gate: Option<&'static str>,
 }
 
 impl WavesStatus {
+    /// Why the change goes no further now.
+    pub(super) fn waits(&self) -> Option<String> {
+        let bakes = || Some(format!("bakes until {:.0}", self.bakes_until?));
+        self.reason.clone().or_else(bakes)
+    }
+
     fn may_analyse_again(&self) -> bool {
         self.analysis.as_ref().is_some_and(JudgingRun::may_be_repeated)
     }
@@ -117,6 +134,7 @@ impl WavesStatus {
 /// Runs the command.
 pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
     let (action, source) = match &options.words[..] {
+        [] => return list(options).await,
         [action] if parse_action(action).is_ok() => {
             return Err(Failure::Usage(format!(
                 "give the source, as in `waves {action} demo`; for a source of this name, give configmap/{action}"
@@ -135,6 +153,48 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
         Some(DryRun::None) | None => "",
     };
     output::print_line(&format!("{said}{suffix}"))
+}
+
+impl Row for WavesStatus {
+    const COLUMNS: (&'static [&'static str], usize) = (&["SOURCE", "SNAPSHOT", "WAVE", "MOVED", "WAITS"], 5);
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.source.clone(),
+            self.snapshot.clone(),
+            format!("{} of {}", self.wave, self.waves),
+            format!("{} of {}", self.moved, self.workloads),
+            self.waits().unwrap_or_default(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.source.to_lowercase()
+    }
+}
+
+/// Lists the changes in progress of all sources with waves that workloads of the namespace use.
+async fn list(options: &WavesOptions) -> Result<(), Failure> {
+    if options.watch || options.all || options.dry_run.is_some() {
+        return Err(Failure::Usage("give the source, as in `waves demo --watch`".to_owned()));
+    }
+    let target = Target::find(&options.flags).await?;
+    let inventory = Inventory::read_partly(&target, &Scope::Namespace(target.namespace.clone())).await?;
+    inventory.unread.warn();
+    let mut changes = Vec::new();
+    for (key, live) in &inventory.sources {
+        let has_waves = matches!(live, LiveSource::Present(live) if live.spread_policy().has_waves());
+        if has_waves {
+            // One source without valid settings, or deleted meanwhile, hides no other one.
+            match status(&target, &key.1).await {
+                Ok(status) => changes.push(status),
+                Err(error @ (Failure::Refused(_) | Failure::NotFound(_))) => output::warn(&error.to_string()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    changes.retain(|change| !change.complete);
+    output::list(options.output.output, &changes, "no change in waves is in progress")
 }
 
 /// Writes a decision. Returns a line for the user.
@@ -356,7 +416,8 @@ fn text(status: &WavesStatus, bar: bool) -> Text {
         line("GROUP", group);
     }
     line("SNAPSHOT", if status.snapshot.is_empty() { "does not exist yet" } else { &status.snapshot });
-    line("WAVE", &format!("{} of {}", status.wave, status.waves));
+    let wave = format!("{} of {}", status.wave, status.waves);
+    line("WAVE", if status.complete { "complete" } else { &wave });
     line("MOVED", &format!("{} of {}, up to {} in this wave", status.moved, status.workloads, status.limit));
     if bar && status.workloads > 0 {
         let cells = |count: usize| (count * BAR).div_ceil(status.workloads).min(BAR);
@@ -366,19 +427,22 @@ fn text(status: &WavesStatus, bar: bool) -> Text {
         line("", &format!("[{}{}{}]", "#".repeat(moved), "-".repeat(open), " ".repeat(rest)));
     }
     if !status.moved_workloads.is_empty() {
-        line("", &delays::listed(&status.moved_workloads, NAMED));
+        line("", &gates::listed(&status.moved_workloads, NAMED));
+    }
+    if !status.rolling.is_empty() {
+        line("ROLLING", &gates::listed(&status.rolling, NAMED));
     }
     if !status.unhealthy.is_empty() {
-        line("UNHEALTHY", &delays::listed(&status.unhealthy, NAMED));
+        line("UNHEALTHY", &gates::listed(&status.unhealthy, NAMED));
     }
     if !status.next.is_empty() {
-        line("NEXT", &delays::listed(&status.next, NAMED));
+        line("NEXT", &gates::listed(&status.next, NAMED));
     }
     if let Some(run) = &status.analysis {
         line("ANALYSIS", &run.line());
     }
-    if let Some(reason) = &status.reason {
-        line("WAITS", reason);
+    if let Some(reason) = status.waits() {
+        line("WAITS", &reason);
     }
     text
 }
@@ -419,8 +483,14 @@ async fn status_of(
     let change = (&content, &policy);
     let standings = delays::standings(&inventory, &target.namespace, source, change, others);
     let spread = delays::spread_over(&standings, &inventory, &target.namespace, source, change, others);
-    let moved = standings.into_iter().filter(|(_, standing)| matches!(standing, Standing::Moved(_)));
-    let mut moved_workloads: Vec<_> = moved.map(|(workload, _)| workload).collect();
+    let (mut moved_workloads, mut rolls) = (Vec::new(), BTreeSet::new());
+    for (workload, standing) in standings {
+        let Standing::Moved(moved) = standing else { continue };
+        if matches!(moved.health, Health::Progressing | Health::Unobserved) {
+            rolls.insert(workload.clone());
+        }
+        moved_workloads.push(workload);
+    }
     moved_workloads.sort();
     let of = (target.namespace.as_str(), present);
     let (spread, analysis) = analysis::apply(target, &inventory, source, of, others, spread).await?;
@@ -429,34 +499,41 @@ async fn status_of(
     };
     let snapshot = snapshot_of(history).unwrap_or_default();
     let waiting = progress.total > progress.moved;
-    let reason = spread.reason().filter(|_| waiting).map(|wait| delays::describe(source, &spread, wait));
-    let reason = match reason {
+    let about = About { source, spread: Some(&spread), has_failed: false };
+    let why = spread.reason().filter(|_| waiting).map(Why::Others);
+    let reason = match why {
         None if waiting => gate(target, &inventory, source, present, &progress.next).await?,
-        known => known,
+        why => why.map(|why| (why.text(&about), Some(why.gate().name()))),
     };
     let group = others.group.clone();
     let aborted = is_aborted(history);
     let status = of_progress(source, target, snapshot, progress, reason);
-    Ok(WavesStatus { group, moved_workloads, aborted, analysis, ..status })
+    let (rolling, unhealthy) =
+        status.unhealthy.iter().cloned().partition(|workload| rolls.contains(workload));
+    let complete = spread.is_complete();
+    Ok(WavesStatus { group, moved_workloads, aborted, analysis, complete, rolling, unhealthy, ..status })
 }
 
-/// Why the workloads whose turn it is do not move: a closed window, or a set; `None` if one of them may, or if that is not known.
+/// Why the workloads whose turn it is do not move, and the gate that keeps them; `None` if one of them may, or if that is not known.
 async fn gate(
     target: &Target,
     inventory: &Inventory,
     source: &ObjectName,
     present: &Observed,
     next: &[String],
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<(String, Option<&'static str>)>, Failure> {
     let mut first = None;
     for reference in next.iter().take(GATED) {
         let is_it = |workload: &&OptedIn| {
             workload.namespace() == target.namespace && workload.reference() == *reference
         };
         let Some(workload) = inventory.workloads.iter().find(is_it) else { return Ok(None) };
-        let delay = gates::of(target, inventory, workload, source, present, &BTreeMap::new()).await?;
+        let delay = match delays::of_next(target, inventory, workload, source, present).await? {
+            None => delays::probe(target, workload, None).await,
+            shut => shut,
+        };
         let Some(delay) = delay else { return Ok(None) };
-        first.get_or_insert(format!("{reference}: {delay}"));
+        first.get_or_insert_with(|| (format!("{reference}: {delay}"), delay.gate()));
     }
     Ok(first)
 }
@@ -466,13 +543,14 @@ fn of_progress(
     target: &Target,
     snapshot: String,
     progress: &Progress<String>,
-    reason: Option<String>,
+    reason: Option<(String, Option<&'static str>)>,
 ) -> WavesStatus {
     let sorted = |names: &[String]| {
         let mut names = names.to_vec();
         names.sort();
         names
     };
+    let (reason, gate) = reason.unzip();
     WavesStatus {
         source: format!("{}/{}", source.kind.as_str(), source.name),
         namespace: target.namespace.clone(),
@@ -486,8 +564,12 @@ fn of_progress(
         workloads: progress.total,
         aborted: false,
         analysis: None,
+        complete: false,
+        bakes_until: progress.bakes_until,
         next: sorted(&progress.next),
+        rolling: Vec::new(),
         unhealthy: sorted(&progress.unhealthy),
         reason,
+        gate: gate.flatten(),
     }
 }

@@ -17,6 +17,7 @@ mod owners;
 mod pages;
 mod patch;
 pub(crate) mod path;
+mod reach;
 mod reads;
 mod usage;
 mod watch;
@@ -37,4 +38,5 @@ pub use objects::{
 };
 pub use owners::{own_owners, owners_but_our_own, owners_of_others};
 pub use pages::{ListPage, Listed, Pages};
+pub use reach::Reach;
 pub(crate) use watch::OPEN;

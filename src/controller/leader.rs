@@ -8,16 +8,17 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    cluster::{Lease, lease},
+    cluster::{Lease, Reach, lease},
     telemetry::Metrics,
 };
 
 /// How often the Lease is renewed, and tried for.
-const RETRY: Duration = Duration::from_secs(3);
+const RETRY: Duration = Duration::from_secs(2);
 /// How often a replica without the Lease checks whether it has become fit to hold it.
 const FITNESS: Duration = Duration::from_millis(250);
-/// How long before the Lease ends its holder stops acting, so that a slow clock or call cannot make two replicas act.
-const MARGIN: Duration = Duration::from_secs(5);
+/// How long before the Lease ends its holder begins nothing new, so that a slow clock cannot make two replicas act. A call that has begun
+/// may still have its effect later: each is conditional.
+const MARGIN: Duration = Duration::from_secs(2);
 
 /// Until when this replica leads.
 #[derive(Clone, Default)]
@@ -38,13 +39,14 @@ impl Leadership {
 /// Tries for the Lease and keeps it until `stop` is set, then releases it. Notifies `changed` at every turn.
 ///
 /// `unfit` says why this replica cannot act. Such a replica does not take the Lease, and releases the Lease that it holds:
-/// otherwise it would keep every other replica from acting.
+/// otherwise it would keep every other replica from acting. `reach` learns of each answer.
 pub async fn lead(
     mut lease: Lease,
     leadership: Leadership,
     changed: Arc<tokio::sync::Notify>,
     metrics: Metrics,
     unfit: impl Fn() -> Option<&'static str>,
+    reach: Reach,
     mut stop: watch::Receiver<bool>,
 ) {
     // Whether this replica may hold the Lease, whatever the result of the last attempt.
@@ -61,13 +63,20 @@ pub async fn lead(
         if is_fit {
             may_hold = true;
             match tokio::time::timeout(RETRY, lease.attempt()).await {
-                Ok(Ok(true)) => leadership.set(Some(start + lease::DURATION - MARGIN)),
+                Ok(Ok(true)) => {
+                    reach.answered();
+                    leadership.set(Some(start + lease::DURATION - MARGIN));
+                }
                 Ok(Ok(false)) => {
+                    reach.answered();
                     may_hold = false;
                     leadership.set(None);
                 }
                 Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
                 Err(_) => tracing::warn!("the Lease could not be read or written in time"),
+            }
+            if *reach.cut_off().borrow() {
+                leadership.set(None);
             }
         } else {
             leadership.set(None);
@@ -78,7 +87,11 @@ pub async fn lead(
         }
         metrics.set_leader(leadership.holds());
         changed.notify_one();
-        let rest = if is_fit || may_hold { RETRY } else { FITNESS };
+        let now = Instant::now();
+        let turn = if is_fit || may_hold { RETRY } else { FITNESS };
+        // A free Lease is taken at once.
+        let next = lease.expires().filter(|at| *at > now).map_or(start + turn, |at| at.min(start + turn));
+        let rest = next.saturating_duration_since(now).max(FITNESS);
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
             _ = stop.wait_for(|stop| *stop) => break,

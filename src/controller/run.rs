@@ -73,6 +73,7 @@ pub async fn run<A: Api>(
             metrics.set_runtime_tasks(tokio::runtime::Handle::current().metrics().num_alive_tasks());
             let mut state = shared.lock();
             metrics.set_state_counts(&state.standing(leads));
+            metrics.set_waiting(&state.waiting(leads));
             for reason in state.take_dropped_events() {
                 metrics.event(reason, EventOutcome::Dropped);
             }

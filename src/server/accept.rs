@@ -30,6 +30,9 @@ pub struct Drained {
 /// Serves `router` on `listener` until `shutdown` is done. Then it accepts no more connections, answers the requests in
 /// flight, asks clients to disconnect, and returns when the last is closed or `limits.drain` is over.
 ///
+/// While `sends_away` is true, clients with HTTP/2 are asked to disconnect: another replica can answer them, and this one cannot. For
+/// HTTP/1.1, see [`ask_to_leave`](super::ask_to_leave).
+///
 /// Let readiness fail, and wait until clients have noticed, before `shutdown` is done.
 pub async fn serve(
     listener: TcpListener,
@@ -37,6 +40,7 @@ pub async fn serve(
     transport: impl Into<Transport>,
     limits: ServerLimits,
     metrics: Metrics,
+    sends_away: watch::Receiver<bool>,
     shutdown: impl Future<Output = ()>,
 ) -> Drained {
     let (stopping, stop) = watch::channel(false);
@@ -52,6 +56,7 @@ pub async fn serve(
         http,
         connections,
         stop,
+        sends_away,
         last_warning,
         metrics,
     });

@@ -1,6 +1,7 @@
 //! One connection: its handshake, its requests, and the limits that end it.
 
 use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -36,6 +37,9 @@ const CONNECTION_WINDOW: u32 = 128 * 1024;
 
 /// How long an evicted connection may take to close before another one is evicted.
 pub(super) const EVICTION_TIME: Duration = Duration::from_secs(1);
+
+/// How long a new connection is served at least before it is asked to disconnect.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 
 /// The shortest time between two warnings about clients without a valid certificate.
 const WARNING_INTERVAL: Duration = Duration::from_secs(30);
@@ -83,6 +87,8 @@ pub(super) struct ConnectionContext {
     pub(super) connections: Connections,
     /// Becomes true when the server stops.
     pub(super) stop: watch::Receiver<bool>,
+    /// Is true while clients are asked to disconnect.
+    pub(super) sends_away: watch::Receiver<bool>,
     /// When a client without a valid certificate was last reported.
     pub(super) last_warning: Mutex<Option<Instant>>,
     pub(super) metrics: Metrics,
@@ -189,6 +195,9 @@ async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         }
         _ = stop.wait_for(|stop| *stop) => limits.drain,
         () = this.idle(limits.idle) => limits.drain,
+        // HTTP/1.1 has no frame to say so: a client that is just sending a request would lose it. Its answer says so instead.
+        () = asked_to_leave(server.sends_away.clone()), if is_http2 => limits.drain.max(limits.request),
+        () = tokio::time::sleep(lifetime(limits.age)), if is_http2 => limits.drain.max(limits.request),
     };
     requests.as_mut().graceful_shutdown();
     // A client that does not disconnect is cut. When the server stops, its own limit is the same.
@@ -197,6 +206,21 @@ async fn serve_requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     } else {
         tracing::debug!("connection closed: the client did not disconnect in time");
     }
+}
+
+/// Ends once clients are asked to disconnect, but not before a new connection could send a request: a client that finds no other
+/// replica would connect repeatedly.
+async fn asked_to_leave(mut sends_away: watch::Receiver<bool>) {
+    tokio::time::sleep(SHORTEST_LIFE).await;
+    if sends_away.wait_for(|sends_away| *sends_away).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// How long a connection lives: this time, a tenth earlier or later at random, so that many do not end at once.
+fn lifetime(age: Duration) -> Duration {
+    let share = u8::try_from(RandomState::new().hash_one(()) % 21).unwrap_or_default();
+    age * (90 + u32::from(share)) / 100
 }
 
 fn ended(end: Result<(), Box<dyn std::error::Error + Send + Sync>>) {

@@ -8,16 +8,16 @@ use axum::{
 };
 use tokio::sync::watch;
 
-/// Answers with `connection: close` once `leaving` is true. A server that stops closes idle connections, and loses a request
+/// Answers with `connection: close` while one of `reasons` is true. A server that stops closes idle connections, and loses a request
 /// that a client sends on one at that moment: clients do not repeat a POST. A client that was asked to disconnect sends
 /// nothing more. HTTP/2 has a frame for that, which the server sends when it stops.
-pub fn ask_to_leave(router: Router, leaving: watch::Receiver<bool>) -> Router {
+pub fn ask_to_leave<const N: usize>(router: Router, reasons: [watch::Receiver<bool>; N]) -> Router {
     router.layer(middleware::from_fn(move |request: Request, next: Next| {
-        let leaving = leaving.clone();
+        let reasons = reasons.clone();
         async move {
             let has_frame = request.version() == Version::HTTP_2;
             let mut answer = next.run(request).await;
-            if *leaving.borrow() && !has_frame {
+            if !has_frame && reasons.iter().any(|reason| *reason.borrow()) {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             answer
@@ -35,7 +35,8 @@ mod tests {
     #[tokio::test]
     async fn only_leaving_server_asks_clients_to_disconnect() {
         let (leave, leaving) = watch::channel(false);
-        let router = ask_to_leave(Router::new().fallback(|| async { "answer" }), leaving);
+        let (_stay, staying) = watch::channel(false);
+        let router = ask_to_leave(Router::new().fallback(|| async { "answer" }), [staying, leaving]);
         let is_asked = async |version| {
             let request = Request::builder().version(version).body(Body::empty()).unwrap();
             let answer = router.clone().oneshot(request).await.unwrap();

@@ -19,6 +19,9 @@ pub struct ServerLimits {
     pub request: Duration,
     /// A connection without a request for this long is closed.
     pub idle: Duration,
+    /// An HTTP/2 connection that is older is asked to disconnect, a tenth earlier or later at random. A client that keeps one connection
+    /// sends all its requests to one of several replicas.
+    pub age: Duration,
     /// How long requests in flight may continue when the server stops, or when a connection reaches the idle limit.
     pub drain: Duration,
     /// Requests at once on one HTTP/2 connection.
@@ -41,6 +44,7 @@ impl Default for ServerLimits {
             header: Duration::from_secs(5),
             request: Duration::from_secs(10),
             idle: Duration::from_mins(5),
+            age: Duration::from_mins(10),
             drain: Duration::from_secs(20),
             streams: 100, // RFC 9113 recommends no fewer; Go's client opens a further connection
             headers: 16 * 1024,

@@ -266,6 +266,11 @@ pub(super) struct ForbiddenLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct GateLabels {
+    pub(super) gate: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct VerbLabels {
     pub(super) verb: &'static str,
 }

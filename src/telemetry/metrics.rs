@@ -12,12 +12,14 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::labels::{
-    ApiLabels, EventLabels, ForbiddenLabels, LimitLabels, NotificationLabels, PathLabels, ReloadLabels,
-    ReviewLabels, RollLabels, TaskLabels, VerbLabels,
+    ApiLabels, EventLabels, ForbiddenLabels, GateLabels, LimitLabels, NotificationLabels, PathLabels,
+    ReloadLabels, ReviewLabels, RollLabels, TaskLabels, VerbLabels,
 };
 pub use super::labels::{
     Done, EventOutcome, Forbidden, Limit, NotificationOutcome, Reason, Reload, ReviewOutcome, Roll, Work,
 };
+
+use crate::gates::Gate;
 
 /// Upper bounds in seconds: a review takes a few milliseconds, and the API server stops waiting after 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -57,6 +59,7 @@ struct MetricFamilies {
     events: Family<EventLabels, Counter>,
     notifications: Family<NotificationLabels, Counter>,
     standing: [Gauge; STANDING.len()],
+    waiting: Family<GateLabels, Gauge>,
     leader: Gauge,
     runtime_tasks: Gauge,
     certificate_expiry: Gauge,
@@ -75,10 +78,8 @@ pub struct StateCounts {
     pub snapshots: usize,
     /// Workloads with a pending roll.
     pub pending: usize,
-    /// Workloads that `max-in-flight` or a wave holds back.
-    pub held: usize,
-    /// Those of them that wait for the bake time of a wave, or for their turn in it.
-    pub baking: usize,
+    /// Pending workloads that wait until other workloads are healthy, or until a person acts.
+    pub blocked: usize,
     /// Workloads that keep another content of a source than its current one, because of an undo or a pin.
     pub pinned: usize,
     /// Workloads that the annotation `hold` keeps on a snapshot.
@@ -98,16 +99,12 @@ pub struct StateCounts {
 }
 
 /// Names and help texts of the gauges of a [`StateCounts`], in the order of its fields.
-const STANDING: [(&str, &str); 14] = [
+const STANDING: [(&str, &str); 13] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
     ("snapshots", "Snapshots in the cluster"),
     ("pending_workloads", "Workloads with a pending roll"),
-    ("held_workloads", "Workloads held by max-in-flight, waves, windows or sets"),
-    (
-        "baking_workloads",
-        "Workloads that wait for the bake time of a wave, their turn in it, a running analysis, or a window",
-    ),
+    ("blocked_workloads", "Workloads that wait until others are healthy, or until a person acts"),
     ("pinned_workloads", "Workloads that an undo or a pin keeps on content other than the present content"),
     (
         "on_hold_workloads",
@@ -128,8 +125,7 @@ impl StateCounts {
             sources,
             snapshots,
             pending,
-            held,
-            baking,
+            blocked,
             pinned,
             on_hold,
             unresolved,
@@ -144,8 +140,7 @@ impl StateCounts {
             sources,
             snapshots,
             pending,
-            held,
-            baking,
+            blocked,
             pinned,
             on_hold,
             unresolved,
@@ -233,6 +228,12 @@ impl Metrics {
                 Family::default(),
             ),
             standing: STANDING.map(|(name, help)| add(all, name, help, Gauge::default())),
+            waiting: add(
+                all,
+                "waiting_workloads",
+                "Pending workloads that a gate keeps from new content",
+                Family::default(),
+            ),
             leader: add(all, "leader", "1 if this replica leads", Gauge::default()),
             runtime_tasks: add(all, "runtime_tasks", "Tasks of the async runtime", Gauge::default()),
             certificate_expiry: add(
@@ -334,6 +335,11 @@ impl Metrics {
         }
     }
 
+    /// Sets how many pending workloads each gate keeps from new content.
+    pub fn set_waiting(&self, waiting: &[(Gate, usize)]) {
+        self.0.set_waiting(waiting);
+    }
+
     /// Whether this replica leads.
     pub fn set_leader(&self, leads: bool) {
         self.0.leader.set(leads.into());
@@ -369,6 +375,13 @@ fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metri
 impl MetricFamilies {
     /// A rate over a counter that begins with its first event misses that event, so every metric whose labels are known
     /// starts at zero. The API server's status codes are not known in advance.
+    fn set_waiting(&self, waiting: &[(Gate, usize)]) {
+        for (gate, count) in waiting {
+            let labels = GateLabels { gate: gate.name() };
+            self.waiting.get_or_create(&labels).set((*count).try_into().unwrap_or(i64::MAX));
+        }
+    }
+
     fn start_at_zero(&self) {
         for path in PATHS {
             drop(self.review_seconds.get_or_create(&PathLabels { path }));
@@ -389,6 +402,7 @@ impl MetricFamilies {
         for &outcome in Roll::ALL {
             drop(self.rolls.get_or_create(&RollLabels { outcome }));
         }
+        self.set_waiting(&Gate::all().map(|gate| (gate, 0)).collect::<Vec<_>>());
         for &reason in Reason::ALL {
             for &outcome in EventOutcome::ALL {
                 drop(self.events.get_or_create(&EventLabels { reason, outcome }));

@@ -132,6 +132,10 @@ impl Keeper {
         let mut wrote = self.correct(ConfigurationKind::Mutating, &mutating, bundle.as_ref()).await?;
         if let Some(validating) = validating {
             wrote |= self.correct(ConfigurationKind::Validating, &validating, bundle.as_ref()).await?;
+        } else {
+            tracing::warn!(
+                "ValidatingWebhookConfiguration {CONFIGURATION} does not exist: sources are not checked when they are written"
+            );
         }
         if !wrote {
             // With another injector, the CAs that it has written count, not those that it should write.

@@ -54,9 +54,9 @@ impl Model {
                 }
                 Kind::ConfigMap | Kind::Secret if !is_snapshot(&wanted) => {
                     self.admit_source(key, &wanted, old.as_deref(), intent);
-                    wanted
+                    wanted.clone()
                 }
-                _ => wanted,
+                _ => wanted.clone(),
             };
             drop_empty_maps(&mut admitted);
             if intent.effect == Effect::Dry {
@@ -64,7 +64,7 @@ impl Model {
             }
             if self.is_still(key, old.clone()) {
                 if self.is_enumerated() && key.kind.is_workload() {
-                    self.record_write_of_spec(&mut admitted, old.as_deref());
+                    self.record_write_of_spec(&mut admitted, &wanted, old.as_deref());
                 }
                 let stored = self.commit(key, admitted);
                 if let Some(pins) = pins {
@@ -76,9 +76,11 @@ impl Model {
         Err(Refusal::Conflict)
     }
 
-    /// Records in `managedFields` when the spec was last written, in whole seconds, as the API server does after admission.
-    fn record_write_of_spec(&self, object: &mut Value, old: Option<&Value>) {
-        let before = old.filter(|old| old["spec"] == object["spec"]).map(managed_fields).unwrap_or_default();
+    /// Records in `managedFields` when a client last wrote the spec, in whole seconds, as the API server does: what admission changes
+    /// is no write of a client.
+    fn record_write_of_spec(&self, object: &mut Value, wanted: &Value, old: Option<&Value>) {
+        let is_same = |old: &&Value| old["spec"] == object["spec"] || old["spec"] == wanted["spec"];
+        let before = old.filter(is_same).map(managed_fields).unwrap_or_default();
         let entry = before.into_iter().find(is_of_spec).unwrap_or_else(|| {
             let time = self.cluster_time().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             json!({"manager": "any", "operation": "Update", "time": time, "fieldsV1": {"f:spec": {}}})

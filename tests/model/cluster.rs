@@ -85,18 +85,26 @@ impl Model {
             || Key::new(of, &key.namespace, &format!("{prefix}-{number}")),
             |(own, _)| own.clone(),
         );
-        let mut object =
-            present.map_or_else(|| new_revision(of, key, live, template), |(_, object)| (**object).clone());
-        for (name, value) in live["metadata"]["annotations"].as_object().into_iter().flatten() {
-            if !is_skipped(name) {
-                set_meta(&mut object, "annotations", name, value.as_str());
+        let number = number.to_string();
+        let copied = live["metadata"]["annotations"].as_object().into_iter().flatten();
+        let copied =
+            copied.filter(|(name, _)| !is_skipped(name)).map(|(name, value)| (name.as_str(), value.as_str()));
+        let wanted: Vec<_> = copied.chain([(REVISION, Some(number.as_str()))]).collect();
+        // Most calls find nothing to do, so only an object that changes is copied.
+        let has_all = |object: &Value| wanted.iter().all(|(name, value)| annotation(object, name) == *value);
+        if present.is_none_or(|(_, object)| !has_all(object)) {
+            let stored = present.map(|(_, object)| (**object).clone());
+            let mut object = stored.unwrap_or_else(|| new_revision(of, key, live, template));
+            for (name, value) in &wanted {
+                set_meta(&mut object, "annotations", name, *value);
             }
+            self.commit(&own, object);
         }
-        set_meta(&mut object, "annotations", REVISION, Some(&number.to_string()));
-        self.commit(&own, object);
-        let mut workload = live.clone();
-        set_meta(&mut workload, "annotations", REVISION, Some(&number.to_string()));
-        self.commit(key, workload);
+        if annotation(live, REVISION) != Some(number.as_str()) {
+            let mut workload = live.clone();
+            set_meta(&mut workload, "annotations", REVISION, Some(&number));
+            self.commit(key, workload);
+        }
         let mut older: Vec<_> = all.iter().filter(|(old, _)| *old != own).collect();
         older.sort_by_key(|(_, object)| std::cmp::Reverse(revision(object)));
         let limit = live["spec"]["revisionHistoryLimit"].as_u64().unwrap_or(HISTORY);

@@ -174,7 +174,8 @@ impl Store {
 
     /// The objects of a kind, in the order of their names.
     pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
-        self.objects.iter().filter(move |(key, _)| key.kind == kind)
+        let first = Key::new(kind, "", "");
+        self.objects.range(first..).take_while(move |(key, _)| key.kind == kind)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<Value>)> {

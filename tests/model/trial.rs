@@ -26,7 +26,7 @@ use crate::{
 /// How long a process takes to restart.
 const START: SignedDuration = SignedDuration::from_secs(3);
 /// How long a Lease remains after its holder has ended.
-const LEASE: SignedDuration = SignedDuration::from_secs(15);
+const LEASE: SignedDuration = SignedDuration::from_secs(8);
 /// The delay of a delayed response to the controller.
 const DELAY: SignedDuration = SignedDuration::from_secs(8);
 /// The delay of a delayed response during a review. The API server waits for 5 s.

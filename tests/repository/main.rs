@@ -11,6 +11,7 @@ mod budget;
 mod coverage;
 mod docs;
 mod documented_commands;
+mod gates;
 mod import_cycles;
 mod keys;
 mod krew;

@@ -93,6 +93,7 @@ fn reading_one_key(workload: &Value) -> Value {
     let mut one_key = workload.clone();
     one_key["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
         json!([{"key": "none", "path": "none"}]);
+    one_key["spec"]["template"]["spec"]["volumes"][0]["configMap"]["optional"] = json!(true);
     one_key
 }
 

@@ -85,7 +85,7 @@ impl Desk {
 
     pub(crate) fn actions(&mut self) -> Vec<(Task, Action)> {
         // There are no Rollouts.
-        self.state.set_referrers_listed("ns");
+        self.state.set_referrers_listed("ns", self.now);
         std::iter::from_fn(|| self.state.next_action(self.now)).collect()
     }
 

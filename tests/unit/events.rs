@@ -167,9 +167,9 @@ fn held_change_is_reported_once_on_source() {
         "the number of held workloads makes no new Event: {}",
         event.same
     );
-    assert_eq!(desk.state.standing(true).held, 2);
+    assert_eq!(desk.state.held(), 2);
     desk.state.reconcile_all(desk.now);
-    assert_eq!(desk.state.standing(true).held, 0, "a new leader has held no workload yet");
+    assert_eq!(desk.state.held(), 0, "a new leader has held no workload yet");
 }
 
 /// The hold ends because the workload recovers, is put back, or because the source changes.

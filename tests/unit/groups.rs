@@ -174,7 +174,7 @@ impl Fleet {
     fn act(&mut self) {
         loop {
             for namespace in self.worlds.keys() {
-                self.desk.state.set_referrers_listed(namespace);
+                self.desk.state.set_referrers_listed(namespace, self.desk.now);
             }
             let Some((task, action)) = self.desk.state.next_action(self.desk.now) else { return };
             let outcome = self.execute(action);

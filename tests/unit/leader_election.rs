@@ -10,9 +10,9 @@ use std::{
 };
 
 use confrev::{
-    cluster::{Lease, lease},
+    cluster::{Lease, Reach, lease},
     controller::{Leadership, lead},
-    telemetry::Metrics,
+    telemetry::{Metrics, Readiness},
 };
 use http::{Method, Request, Response, StatusCode};
 use kube::{Client, client::Body};
@@ -25,7 +25,7 @@ use tokio::{
 };
 
 /// The interval between two reads of the Lease by a replica.
-const TURN: Duration = Duration::from_secs(3);
+const TURN: Duration = Duration::from_secs(2);
 
 /// The API server's only object.
 #[derive(Default)]
@@ -75,6 +75,7 @@ struct Replica {
     leadership: Leadership,
     fit: Arc<AtomicBool>,
     link: Arc<Link>,
+    reach: Reach,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -95,8 +96,10 @@ impl Replica {
         let (stop, stopping) = watch::channel(false);
         let lease = Lease::new(client(store, &link), "confrev", name.to_owned());
         let changed = Arc::new(Notify::new());
-        let task = tokio::spawn(lead(lease, leadership.clone(), changed, Metrics::new(), unfit, stopping));
-        Self { leadership, fit, link, stop, task }
+        let reach = Reach::new(Readiness::new().register("API server"));
+        let lead = lead(lease, leadership.clone(), changed, Metrics::new(), unfit, reach.clone(), stopping);
+        let task = tokio::spawn(lead);
+        Self { leadership, fit, link, reach, stop, task }
     }
 
     fn leads(&self) -> bool {
@@ -278,6 +281,31 @@ async fn unreachable_api_server_suspends_leadership() {
     assert!(held < lease::DURATION, "not before its Lease expires");
     only.link.down.store(false, Ordering::Relaxed);
     within(TURN * 3, "it leads again", || only.leads()).await;
+}
+
+/// It no longer leads, though its hold has not ended, and its clients are sent away.
+#[tokio::test(start_paused = true)]
+async fn replica_without_answers_is_cut_off() {
+    let store = store();
+    let (first, second) = leader_and_follower(&store).await;
+    let cut_off = |replica: &Replica| *replica.reach.cut_off().borrow();
+    assert!(!cut_off(&first) && !cut_off(&second));
+    for replica in [&first, &second] {
+        let (reach, client) = (replica.reach.clone(), client(&store, &replica.link));
+        tokio::spawn(async move { reach.keep(client, "confrev").await });
+    }
+    first.link.down.store(true, Ordering::Relaxed);
+    sleep(TURN * 3).await;
+    first.reach.called();
+    second.reach.called();
+    let start = Instant::now();
+    within(Duration::from_secs(8), "the first is cut off", || cut_off(&first)).await;
+    assert!(!first.leads());
+    within(Duration::from_secs(10).saturating_sub(start.elapsed()), "the second leads", || second.leads())
+        .await;
+    assert!(!cut_off(&second));
+    first.link.down.store(false, Ordering::Relaxed);
+    within(TURN * 3, "the first is back", || !cut_off(&first)).await;
 }
 
 /// The times in the Lease come from other clocks. A holder that renews the Lease leads, whatever its times. If it stops, the Lease

@@ -164,7 +164,7 @@ impl OptIn {
     fn turn(&mut self, refused: impl Fn(&WorkloadKey) -> Option<ApiError>) -> Vec<WorkloadKey> {
         let mut rolled = Vec::new();
         // There are no Rollouts that take their template from these workloads.
-        self.desk.state.set_referrers_listed("ns");
+        self.desk.state.set_referrers_listed("ns", self.desk.now);
         while let Some((task, action)) = self.desk.state.next_action(self.desk.now) {
             let outcome = match action {
                 Action::Read(_) => {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use confrev::{
     annotations,
     controller::{Action, NamespaceSettings, Outcome},
+    gate_settings::Texts,
     resolve::Health::Settled,
     telemetry::metrics::Reason,
 };
@@ -40,7 +41,8 @@ fn reasons(actions: &[Action]) -> Vec<Reason> {
 
 /// The settings of a namespace with this window.
 pub(crate) fn with_window(window: Option<&str>) -> NamespaceSettings {
-    NamespaceSettings { window: window.map(Into::into), ..NamespaceSettings::default() }
+    let gates = Texts::read(|key| window.filter(|_| key == annotations::WINDOW));
+    NamespaceSettings { gates, ..NamespaceSettings::default() }
 }
 
 /// A leader that starts at this time and knows a workload on blue. Its source is green, and these windows are set.

@@ -110,7 +110,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
         "completion x",
         "invalid value 'x' for '<SHELL>' [possible values: bash, elvish, fish, powershell, zsh]; see --help",
     ),
-    ("waves", "the following required arguments were not provided: <[ACTION] SOURCE>...; see --help"),
+    ("waves --watch", "give the source, as in `waves demo --watch`"),
     (
         "waves promote demo --al",
         "unexpected argument '--al' found; a similar argument exists: '--all'; see --help",

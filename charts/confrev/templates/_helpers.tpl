@@ -335,12 +335,19 @@ request.operation == "CREATE"
 != oldObject.metadata.?annotations[?"rollout.argoproj.io/revision"]
 && object.?spec.?template.?metadata.?labels == oldObject.?spec.?template.?metadata.?labels
 && object.?spec.?template.?metadata.?annotations == oldObject.?spec.?template.?metadata.?annotations
-&& object.?spec.?template.?spec.?volumes == oldObject.?spec.?template.?spec.?volumes
+&& object.?spec.?template.?spec.?volumes.orValue([]).map(volume,
+[dyn(volume.?configMap), dyn(volume.?secret),
+dyn(volume.?projected.?sources.orValue([]).map(source, [source.?configMap, source.?secret]))])
+== oldObject.?spec.?template.?spec.?volumes.orValue([]).map(volume,
+[dyn(volume.?configMap), dyn(volume.?secret),
+dyn(volume.?projected.?sources.orValue([]).map(source, [source.?configMap, source.?secret]))])
 && ["containers", "initContainers"].all(list,
 object.?spec.?template.?spec[?list].orValue([]).map(container, [container.?envFrom.orValue([]),
-dyn(container.?env.orValue([]).filter(variable, has(variable.valueFrom)))])
+dyn(container.?env.orValue([]).map(variable,
+[variable.?valueFrom.?configMapKeyRef, variable.?valueFrom.?secretKeyRef]))])
 == oldObject.?spec.?template.?spec[?list].orValue([]).map(container, [container.?envFrom.orValue([]),
-dyn(container.?env.orValue([]).filter(variable, has(variable.valueFrom)))]))))
+dyn(container.?env.orValue([]).map(variable,
+[variable.?valueFrom.?configMapKeyRef, variable.?valueFrom.?secretKeyRef]))]))))
 || object.?spec.?jobTemplate.?spec.?template != oldObject.?spec.?jobTemplate.?spec.?template
 || object.?spec.?jobTemplate.?metadata.?labels != oldObject.?spec.?jobTemplate.?metadata.?labels
 {{- with include "confrev.extraTemplatesChanged" . }}{{ . | trim | nindent 0 }}{{ end }}
@@ -380,3 +387,15 @@ object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])
 {{- end -}}
 {{- toYaml (merge (dict "limits" $limits) (omit $resources "limits")) -}}
 {{- end }}
+
+{{/* The annotations of a webhook configuration; nothing without any. */}}
+{{- define "confrev.webhookAnnotations" -}}
+{{- $annotations := deepCopy (.Values.webhookAnnotations | default dict) -}}
+{{- if eq .Values.certificates.mode "cert-manager" -}}
+{{- $_ := set $annotations "cert-manager.io/inject-ca-from" (printf "%s/confrev-tls" .Release.Namespace) -}}
+{{- end -}}
+{{- with $annotations -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}

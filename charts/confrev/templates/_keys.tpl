@@ -18,7 +18,7 @@ core/src/annotations.rs. */}}
 "confrev.dev/schema-for", "confrev.dev/schema-keys", "confrev.dev/secrets",
 "confrev.dev/secrets-mode", "confrev.dev/set", "confrev.dev/source-name",
 "confrev.dev/source-namespace", "confrev.dev/sources", "confrev.dev/state", "confrev.dev/track",
-"confrev.dev/verdict", "confrev.dev/waves", "confrev.dev/window"]
+"confrev.dev/unhealthy-after", "confrev.dev/verdict", "confrev.dev/waves", "confrev.dev/window"]
 {{- end }}
 
 {{/* Those that users write on Namespaces. */}}
@@ -37,7 +37,7 @@ core/src/annotations.rs. */}}
 {{- define "confrev.keys.source" -}}
 ["confrev.dev/analysis", "confrev.dev/bake", "confrev.dev/keep", "confrev.dev/max-in-flight",
 "confrev.dev/on-failure", "confrev.dev/schema", "confrev.dev/schema-for", "confrev.dev/schema-keys",
-"confrev.dev/set", "confrev.dev/waves", "confrev.dev/window"]
+"confrev.dev/set", "confrev.dev/unhealthy-after", "confrev.dev/waves", "confrev.dev/window"]
 {{- end }}
 
 {{/* Those of workloads that admission decides on. */}}

@@ -11,6 +11,10 @@ use crate::{
     tie::Remembered,
 };
 
+fn no_key(source: &ObjectName, key: &str) -> String {
+    format!("{source} has no key {key:?}: pods that refer to it do not start")
+}
+
 impl<'r> Resolver<'r> {
     /// The snapshot of the source's present content, or `kept` if it is a snapshot of the source in which every used key has
     /// the same value.
@@ -338,11 +342,12 @@ impl<'r> Resolver<'r> {
         self.now.entry(source).seen = None;
     }
 
-    /// Keeps `seen` of the source as it is, and `pinned`, which belongs to the same content.
+    /// Keeps `seen` of the source as it is, and `pinned` and `lacking`, which belong to the same content.
     pub(super) fn keep_seen(&mut self, source: &ObjectName) {
-        let Some(Remembered { seen, pinned, .. }) = self.before.get(source) else { return };
+        let Some(Remembered { seen, pinned, lacking, .. }) = self.before.get(source) else { return };
         let now = self.now.entry(source);
         (now.seen, now.pinned) = (seen.or(now.seen), pinned.or(now.pinned));
+        now.lacking |= lacking;
     }
 
     /// The keys that a template reads of a source, by whatever names; `None` if it reads the whole source.
@@ -436,6 +441,25 @@ impl<'r> Resolver<'r> {
         Ok(())
     }
 
+    /// Whether the present content of the source lacks a key that the template requires. Pods start when the source has it: until
+    /// then, the references of a workload without a snapshot stay as written, as those to a source that does not exist.
+    pub(super) fn lacks_required_key(
+        &mut self,
+        source: &ObjectName,
+        reference: &Reference<'_>,
+    ) -> Result<bool, Stop> {
+        let Some(required) = self.required.get(&(reference.kind, reference.name)) else { return Ok(false) };
+        let Some(Some(present)) = self.facts.object(source) else { return Ok(false) };
+        let lacking: Vec<_> = required.iter().filter(|key| !present.has_key(key)).collect();
+        if lacking.is_empty() {
+            return Ok(false);
+        }
+        self.missing.extend(lacking.into_iter().map(|key| no_key(source, key)));
+        self.mark_seen(source)?;
+        self.now.entry(source).lacking = true;
+        Ok(true)
+    }
+
     /// Records the keys that the reference requires and its content lacks.
     pub(super) fn check_keys(&mut self, reference: &Reference<'_>, source: &ObjectName, name: &str) {
         let Some(keys) = reference.keys.as_ref().filter(|_| !reference.optional) else { return };
@@ -444,7 +468,7 @@ impl<'r> Resolver<'r> {
         // If the content was not read, the reference did not change, and was checked when it last changed.
         let Some(Some(content)) = self.facts.object(content) else { return };
         for key in keys.iter().filter(|key| !content.has_key(key)) {
-            self.missing.push(format!("{source} has no key {key:?}: pods that refer to it do not start"));
+            self.missing.push(no_key(source, key));
         }
     }
 

@@ -13,6 +13,7 @@ use super::{
     optin::{Giver, OptIn, opt_in},
     plan::{Plan, Planned, To},
     policy::{MissingPolicy, Policy},
+    set::set_of,
     undo,
     used::{RequiredKeys, UsedKeys, has_new_roll, has_other_roll, required_keys},
 };
@@ -274,7 +275,9 @@ impl<'r> Resolver<'r> {
         self.now.retain(|source, now| {
             let name = resolution.sources.get(source);
             now.pinned = now.pinned.filter(|_| name.is_some());
-            let before = self.before.get(source).filter(|before| before.unused && before.seen == now.seen);
+            let before = self.before.get(source);
+            now.set = set_of(self.facts, source, before);
+            let before = before.filter(|before| before.unused && before.seen == now.seen);
             now.unused |= before.is_some() && name == self.prior.get(source);
             *now != Remembered::default()
         });
@@ -342,7 +345,7 @@ impl<'r> Resolver<'r> {
                 let health = own.max(facts.referrers_health());
                 // Marked and not settled: the workload has not been healthy since the last change.
                 let is_marked = before.iter().any(|(_, before)| before.unhealthy);
-                health.is_unhealthy() || (health != Health::Settled && is_marked)
+                health.is_unhealthy() || (!health.is_at_rest() && is_marked)
             })
         };
         self.now.retain(|source, now| {
@@ -555,6 +558,9 @@ impl<'r> Resolver<'r> {
                 return Ok(ResolvedReference::Snapshot { source, name: kept.to_owned() });
             }
             if prior.is_none() {
+                if self.lacks_required_key(&source, reference)? {
+                    return Ok(ResolvedReference::Source(source));
+                }
                 self.warn_mixed_set(&source)?;
             }
             let name = self.present_content(&source, prior.as_deref(), used)?;

@@ -9,6 +9,8 @@ use crate::{json, kinds::WorkloadKind};
 /// The state of a workload's rollout, from the best to the worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
+    /// The same as [`Settled`](Self::Settled), of a workload that starts no pods: it proves nothing.
+    Idle,
     /// No rollout is under way, and no problem is reported.
     #[default]
     Settled,
@@ -77,6 +79,11 @@ impl Referrer {
 }
 
 impl Health {
+    /// Whether no rollout is under way, and no problem is reported.
+    pub fn is_at_rest(self) -> bool {
+        matches!(self, Self::Idle | Self::Settled)
+    }
+
     /// Whether the workload is unhealthy and no rollout of it is under way. If it stays unhealthy with the next content, that
     /// content need not be the cause.
     pub fn is_unhealthy(self) -> bool {
@@ -102,13 +109,14 @@ impl Health {
 
     fn last_of(kind: &str, workload: &Value) -> Self {
         let status = &workload["status"];
-        match kind {
+        let reported = match kind {
             "Rollout" => Self::of_rollout(status),
             "Deployment" => Self::of_deployment(workload, status),
             "StatefulSet" => Self::of_stateful_set(workload, status),
             "DaemonSet" => Self::of_daemon_set(workload, status),
             _ => Self::of_other(workload, status),
-        }
+        };
+        if reported == Self::Settled && starts_no_pods(kind, workload) { Self::Idle } else { reported }
     }
 
     /// Source: the conditions by which kstatus computes the status of any resource. Kinds that count their updated replicas, such as
@@ -212,6 +220,15 @@ impl Health {
     }
 }
 
+/// Whether a workload starts no pods now. The pods of a CronJob are its Jobs'.
+fn starts_no_pods(kind: &str, workload: &Value) -> bool {
+    match kind {
+        "CronJob" | "PodTemplate" => true,
+        "DaemonSet" => workload["status"]["desiredNumberScheduled"] == 0,
+        _ => workload["spec"]["replicas"] == 0,
+    }
+}
+
 /// The fields that the health of a workload depends on, with those on the way to them.
 const FIELDS: [&str; 29] = [
     "abort",
@@ -295,7 +312,7 @@ mod tests {
             ("Deployment", json!({"replicas": 2}), done.clone(), Health::Settled),
             ("Deployment", json!({"replicas": 2}), half, Health::Progressing),
             ("Deployment", json!({"replicas": 2}), late, Health::Failed),
-            ("Deployment", json!({"replicas": 0}), json!({}), Health::Settled),
+            ("Deployment", json!({"replicas": 0}), json!({}), Health::Idle),
             ("Rollout", json!({}), json!({"phase": "Healthy"}), Health::Settled),
             ("Rollout", json!({}), json!({"phase": "Paused"}), Health::Progressing),
             ("Rollout", json!({}), json!({"phase": "Degraded"}), Health::Failed),
@@ -319,7 +336,8 @@ mod tests {
                 json!({"desiredNumberScheduled": 1}),
                 Health::Settled,
             ),
-            ("CronJob", json!({}), json!({}), Health::Settled),
+            ("CronJob", json!({}), json!({}), Health::Idle),
+            ("DaemonSet", json!({}), json!({"desiredNumberScheduled": 0}), Health::Idle),
             ("Deployment", json!({"replicas": 2}), crashing, Health::Unavailable),
             (
                 "Rollout",
@@ -389,7 +407,7 @@ mod tests {
             (5, json!("50%"), [1, 5], Health::Progressing),
             (1, json!("50%"), [0, 1], Health::Progressing),
             (2, json!("100%"), [0, 2], Health::Settled),
-            (0, json!("50%"), [0, 0], Health::Settled),
+            (0, json!("50%"), [0, 0], Health::Idle),
         ] {
             let spec = json!({"replicas": replicas, "updateStrategy": {"partition": partition}});
             let status = json!({"updatedReplicas": updated, "readyReplicas": ready});

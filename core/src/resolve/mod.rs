@@ -28,6 +28,7 @@ mod revisions;
 mod schema;
 mod schema_rule;
 mod set;
+mod set_rule;
 mod spread;
 mod spread_policy;
 mod turn;
@@ -35,7 +36,6 @@ mod undo;
 mod used;
 mod verdict;
 mod waves;
-mod window;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -56,12 +56,11 @@ pub use policy::{
 pub use relation::{Mode, Relation, Values};
 pub use revisions::{Past, RevisionsOf};
 pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema_for, refused_by_schema};
-pub use set::{SetVersion, SetWait, invalid_set};
+pub use set::{Membership, SetVersion, SetWait, invalid_set};
 pub use spread::{Member, Moved, Progress, Proof, RollOrder, Spread, Standing, Wait, Waiting, WorkloadView};
 pub use spread_policy::SpreadPolicy;
 pub use verdict::{ALL_WAVES, ChangeVerdict, RecordedFailure, UserAction, UserDecision, Verdict};
 pub use waves::Waves;
-pub use window::{Closed, WindowOf, Windows, invalid_window};
 pub use workload::{TargetRef, Workload};
 
 use crate::snapshot::{Digest, Identity, ObjectName};

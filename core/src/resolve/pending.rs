@@ -15,6 +15,7 @@ use super::{
 use crate::{
     annotations,
     compact::CompactMap,
+    gate_settings::Texts,
     snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind},
     template::Reference,
     tie::{ReadKey, Reads, Tie},
@@ -48,8 +49,8 @@ pub struct Record {
     pub last_plan: Option<Timestamp>,
     /// The state of the rollout of its present template, from its status.
     pub health: Health,
-    /// Its annotation `window`, valid or not.
-    pub window: Option<Box<str>>,
+    /// Its settings that are gates, valid or not.
+    pub gates: Texts,
     /// Whether its `enabled` label comes from the namespace.
     pub by_namespace: bool,
     /// The names in its annotation `hold` that hold nothing: no reference of the template resolves to them.
@@ -194,8 +195,13 @@ impl Record {
             let unwanted = source.kind == SourceKind::Secret && policy.secrets == Some(false);
             unwanted || rotated.contains(source) || policy.exclude.contains(source)
         };
-        let asked =
-            |source: &ObjectName| source.kind == SourceKind::ConfigMap || policy.secrets == Some(true);
+        let state = workload.state();
+        // A reference that stays as written for now has an entry, too: the namespace may ask for snapshots of Secrets.
+        let asked = |source: &ObjectName| {
+            source.kind == SourceKind::ConfigMap
+                || policy.secrets == Some(true)
+                || state.get(source).is_some_and(|entry| entry.lacking)
+        };
         let references = workload.template.as_ref().map(super::super::template::Template::references);
         let mut uses: Vec<_> = references
             .iter()
@@ -228,7 +234,7 @@ impl Record {
         }
         reads.retain(|source, _| uses.binary_search_by(|used| used.source.cmp(source)).is_ok());
         let mut ties: BTreeMap<_, _> =
-            workload.state().iter().map(|(source, entry)| (source.clone(), Tie::from(entry))).collect();
+            state.iter().map(|(source, entry)| (source.clone(), Tie::from(entry))).collect();
         for (source, reads) in listed(reads) {
             ties.entry(source).or_default().reads = Some(Box::new(reads));
         }
@@ -247,9 +253,7 @@ impl Record {
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,
             health,
-            window: workload
-                .annotation(annotations::WINDOW)
-                .map(|window| annotations::bounded(window).into()),
+            gates: Texts::read(|key| workload.annotation(key)),
             by_namespace: workload.kind.rolls
                 && !workload.is_being_deleted()
                 && workload.annotation(annotations::ENABLED_BY).is_some()

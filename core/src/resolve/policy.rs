@@ -3,11 +3,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
-    Windows, Workload,
+    Workload,
     mount::{self, Mount},
 };
 use crate::{
     annotations,
+    gate_settings::Texts,
     snapshot::{ObjectName, SourceKind, is_object_name},
 };
 
@@ -49,8 +50,6 @@ pub struct Policy {
     pub order: Option<i32>,
     /// How long a rollout may take, if the workload's controller has no deadline.
     pub progress_deadline: Duration,
-    /// The times in which it rolls automatically; `None`: at any time.
-    pub window: Option<Windows>,
     /// ConfigMaps to mount in every container.
     pub mount: Option<Mount>,
     /// The snapshots to which the references to their sources resolve.
@@ -69,7 +68,6 @@ impl Default for Policy {
             min_interval: DEFAULT_MIN_INTERVAL,
             order: None,
             progress_deadline: DEFAULT_PROGRESS_DEADLINE,
-            window: None,
             mount: None,
             hold: BTreeSet::new(),
             holds_undos: false,
@@ -111,7 +109,7 @@ impl Policy {
         read(annotations::TRACK, &mut |value| set(&mut policy.track, parse_bool(value)));
         read(annotations::MISSING, &mut |value| set(&mut policy.missing, parse_missing(value)));
         read(annotations::MIN_INTERVAL, &mut |value| {
-            let parsed = parse_duration(value).ok_or("a duration such as \"30s\", \"5m\" or \"1h30m\"");
+            let parsed = parse_duration(value).ok_or(DURATIONS);
             set(&mut policy.min_interval, parsed)
         });
         read(annotations::ORDER, &mut |value| set(&mut policy.order, parse_order(value).map(Some)));
@@ -119,12 +117,12 @@ impl Policy {
             let parsed = parse_duration(value).filter(|deadline| !deadline.is_zero());
             set(&mut policy.progress_deadline, parsed.ok_or("a duration such as \"5m\" or \"1h30m\""))
         });
-        read(annotations::WINDOW, &mut |value| set(&mut policy.window, Windows::parse(value).map(Some)));
         read(annotations::MOUNT, &mut |value| set(&mut policy.mount, Mount::parse(value).map(Some)));
         read(annotations::HOLD, &mut |value| set(&mut policy.hold, parse_hold(value)));
         read(annotations::ON_UNDO, &mut |value| {
             set(&mut policy.holds_undos, (value == "hold").then_some(true).ok_or("\"hold\""))
         });
+        errors.extend(Texts::read(|key| workload.annotation(key)).invalid());
         errors.extend(policy.mount.as_ref().and_then(|_| mount::in_the_way(workload)));
         (policy, errors)
     }
@@ -207,6 +205,9 @@ pub(super) fn parse_source(text: &str) -> Option<ObjectName> {
     };
     is_object_name(name).then(|| ObjectName::new(kind, name))
 }
+
+/// The values that a duration may have, for messages.
+pub(super) const DURATIONS: &str = "a duration such as \"30s\", \"5m\" or \"1h30m\"";
 
 /// Reads a duration in the form that Kubernetes' own tools use: numbers, each with a unit, such as `1h30m`, `500ms`, `0`.
 /// `None` if it is malformed or too large.

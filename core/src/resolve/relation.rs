@@ -44,6 +44,8 @@ pub enum Relation {
     Apart,
     /// Pods read the source itself, as they should.
     AtSource(Mode),
+    /// Pods read the source itself, since its content lacks a key that the template requires.
+    Lacking,
     /// It has seen the content.
     Seen(Values),
     /// Pods read the source itself, but whether the workload has seen the content is not known: that digest uses another key.
@@ -115,6 +117,7 @@ impl Tie {
             },
             Mode::Bound if used.snapshot.is_none() || seen.is_some() => Relation::Behind,
             mode @ (Mode::Live | Mode::AsWritten | Mode::Bound) => Relation::AtSource(mode),
+            Mode::Snapshot if used.snapshot.is_none() && has_seen && self.lacking => Relation::Lacking,
             Mode::Snapshot if used.snapshot.is_none() => Relation::Behind,
             Mode::Snapshot if has_seen => Relation::Seen(self.values(used, &source.digests, held)),
             Mode::Snapshot if held.is_some_and(|held| source.digests.contains(held)) => Relation::Unrecorded,

@@ -1,12 +1,13 @@
 //! Sets: sources that belong together. A workload that uses several sources of a set moves when all of them have the same
 //! version.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
-use super::decide::{Resolver, Stop};
+use super::Facts;
 use crate::{
     annotations,
     snapshot::{ObjectName, SourceKind},
+    tie::Remembered,
 };
 
 /// The longest annotation `set`.
@@ -35,6 +36,15 @@ impl<'t> SetVersion<'t> {
     }
 }
 
+/// What is known of the set of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership<'t> {
+    /// The text of its annotation.
+    Stated(&'t str),
+    /// The set of a source that does not exist now.
+    Missing(&'t str),
+}
+
 /// Why the annotation `set` of a source cannot be followed; `None` if it can.
 pub fn invalid_set(text: &str) -> Option<String> {
     let refused = || format!("annotation {}: {text:?} is not allowed, use {ALLOWED}", annotations::SET);
@@ -51,7 +61,7 @@ pub enum SetWait {
         /// What is wrong.
         why: String,
     },
-    /// Another source of the set has another version.
+    /// Another source of the set has another version, or does not exist now.
     Differs {
         /// The set.
         set: String,
@@ -71,19 +81,24 @@ impl fmt::Display for SetWait {
 
 impl SetWait {
     /// Why a workload may not move to the present content of `source` yet; `None` if it may. `used` are the sources that the
-    /// workload uses and that have the annotation, each with its text.
+    /// workload uses and that belong to sets.
     pub fn of<'t>(
         source: &ObjectName,
-        used: impl IntoIterator<Item = (&'t ObjectName, &'t str)> + Clone,
+        used: impl IntoIterator<Item = (&'t ObjectName, Membership<'t>)> + Clone,
     ) -> Option<Self> {
-        let own = used.clone().into_iter().find(|(name, _)| *name == source).map(|(_, text)| text)?;
+        let (_, Membership::Stated(own)) = used.clone().into_iter().find(|(name, _)| *name == source)? else {
+            return None;
+        };
         if let Some(why) = invalid_set(own) {
             return Some(Self::Invalid { source: source.clone(), why });
         }
         let SetVersion { name, version } = SetVersion::parse(own)?;
-        let others = used.into_iter().filter_map(|(other, text)| {
-            let set = SetVersion::parse(text).filter(|set| set.name == name && set.version != version)?;
-            Some(format!("{} has {}", short(other), set.version))
+        let others = used.into_iter().filter_map(|(other, membership)| match membership {
+            Membership::Stated(text) => {
+                let set = SetVersion::parse(text).filter(|set| set.name == name && set.version != version)?;
+                Some(format!("{} has {}", short(other), set.version))
+            }
+            Membership::Missing(set) => (set == name).then(|| format!("{} does not exist", short(other))),
         });
         let others: Vec<_> = others.collect();
         (!others.is_empty()).then(|| Self::Differs {
@@ -93,36 +108,13 @@ impl SetWait {
     }
 }
 
-impl Resolver<'_> {
-    /// Why the workload may not move to the present content of a source yet, as far as its set decides that.
-    pub(super) fn set_wait(&mut self, source: &ObjectName) -> Result<Option<SetWait>, Stop> {
-        let has_set =
-            self.live(source)?.is_some_and(|present| present.annotation(annotations::SET).is_some());
-        let Some(template) = self.request.new.template.as_ref().filter(|_| has_set) else { return Ok(None) };
-        let mut sets = BTreeMap::new();
-        for reference in self.references(template) {
-            let object = ObjectName::new(reference.kind, reference.name);
-            let used = self.source_of(&object)?.unwrap_or(object);
-            if sets.contains_key(&used) || (self.stays_as_written(&used)? && !self.is_live_mode(&used)?) {
-                continue;
-            }
-            let set = self.live(&used)?.and_then(|present| present.annotation(annotations::SET));
-            sets.insert(used, set);
-        }
-        let sets = sets.iter().filter_map(|(used, set)| Some((used, set.as_deref()?)));
-        Ok(SetWait::of(source, sets))
-    }
-
-    /// Warns of a workload that begins between the writes of the sources of a set: nothing else is there to run with.
-    pub(super) fn warn_mixed_set(&mut self, source: &ObjectName) -> Result<(), Stop> {
-        if let Some(SetWait::Differs { set, versions }) = self.set_wait(source)? {
-            self.warnings.push(format!(
-                "annotation {}: {} begins with different versions of the set {set}: {versions}",
-                annotations::SET,
-                self.request.new.display()
-            ));
-        }
-        Ok(())
+/// What to remember of the set of a source, for the time in which it does not exist.
+pub(super) fn set_of(facts: &Facts, source: &ObjectName, before: Option<&Remembered>) -> Option<String> {
+    match facts.object(source) {
+        Some(Some(present)) => present
+            .annotation(annotations::SET)
+            .and_then(|text| Some(SetVersion::parse(&text)?.name.to_owned())),
+        Some(None) | None => before.and_then(|before| before.set.clone()),
     }
 }
 

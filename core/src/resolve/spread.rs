@@ -117,7 +117,7 @@ impl Moved {
 
     /// Whether the outcome of its rollout is open.
     fn is_under_way(self) -> bool {
-        !matches!(self.health, Health::Settled | Health::Failed)
+        !self.health.is_at_rest() && self.health != Health::Failed
     }
 
     /// Whether it may stay as unhealthy as it was, without an end.
@@ -129,6 +129,8 @@ impl Moved {
 /// The place of a workload in the order in which a change moves workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RollOrder {
+    /// Workloads without pods come after all others: they prove nothing.
+    idle: bool,
     /// The annotation `order`.
     order: i32,
     /// Workloads that failed with the content that they have come first: the change may repair them. Those that were unhealthy
@@ -145,9 +147,9 @@ impl RollOrder {
         let class = match health {
             Health::Failed if !was_unhealthy => 0,
             Health::Failed | Health::Unavailable => 2,
-            Health::Settled | Health::Progressing | Health::Unobserved => 1,
+            Health::Idle | Health::Settled | Health::Progressing | Health::Unobserved => 1,
         };
-        Self { order, class, hash: hash(seed, path) }
+        Self { idle: health == Health::Idle, order, class, hash: hash(seed, path) }
     }
 }
 
@@ -187,7 +189,7 @@ impl Record {
         // A change of the mode alone moves workloads one after the other, too. Meanwhile, a rollout that is under way counts.
         let changes_mode = || {
             self.track
-                && health == Health::Settled
+                && health.is_at_rest()
                 && uses().any(|used| !used.on_hold && tie.relation(used, present, None).is_pending())
         };
         if !tie.has_seen(content) || changes_mode() {
@@ -219,6 +221,10 @@ impl Record {
             (Values::Equal | Values::Rejected, false) => return Standing::Apart,
             (Values::Equal, true) => return Standing::Unaffected,
             (Values::Present | Values::Rejected, _) => {}
+        }
+        // It does not use the content.
+        if tie.lacking && uses().all(|used| used.snapshot.is_none()) {
+            return Standing::Apart;
         }
         let turn = tie.moved;
         let gives_up = has_deadline(&kind.kind);
@@ -306,6 +312,8 @@ pub struct Progress<K> {
     pub bakes_until: Option<Timestamp>,
     /// No workload has moved in this wave yet.
     pub begins: bool,
+    /// All workloads have moved, are healthy and have baked.
+    is_over: bool,
     /// A person let this wave begin, whatever the state of the workloads.
     pub is_promoted: bool,
     /// The last place that may move now.
@@ -416,9 +424,16 @@ impl<K: Clone> Spread<K> {
         self.progress.as_ref()
     }
 
+    /// Whether the change has reached all workloads, and nothing speaks against it: they are healthy, have baked and are analysed.
+    pub fn is_complete(&self) -> bool {
+        let is_over = |progress: &Progress<K>| progress.is_over && progress.analysis.is_none();
+        let is_stopped = self.invalid.is_some() || self.refused || self.aborted || self.bad.is_some();
+        !is_stopped && self.progress.as_ref().is_some_and(is_over)
+    }
+
     /// Why no further workload may roll now; `None` if some may.
     pub fn reason(&self) -> Option<Wait<K>> {
-        let last = RollOrder { order: i32::MAX, class: u8::MAX, hash: u64::MAX };
+        let last = RollOrder { idle: true, order: i32::MAX, class: u8::MAX, hash: u64::MAX };
         self.wait(false, last).filter(|wait| !matches!(wait, Wait::Turn))
     }
 
@@ -477,22 +492,13 @@ struct Count<'m, K> {
     moved: Vec<Moved>,
     /// Workloads that have not moved, and whose roll is in progress.
     coming: usize,
-    /// When the controller last moved a workload in its turn.
-    last_turn: Option<Timestamp>,
     unhealthy: Vec<&'m K>,
     waiting: Vec<(RollOrder, &'m K)>,
 }
 
 impl<K> Default for Count<'_, K> {
     fn default() -> Self {
-        Self {
-            total: 0,
-            moved: Vec::new(),
-            coming: 0,
-            last_turn: None,
-            unhealthy: Vec::new(),
-            waiting: Vec::new(),
-        }
+        Self { total: 0, moved: Vec::new(), coming: 0, unhealthy: Vec::new(), waiting: Vec::new() }
     }
 }
 
@@ -502,10 +508,7 @@ impl<'m, K: Clone> Count<'m, K> {
         match standing {
             Standing::Moved(moved) => {
                 self.moved.push(moved);
-                if moved.in_turn {
-                    self.last_turn = self.last_turn.max(moved.since);
-                }
-                if is_rolling || moved.health != Health::Settled {
+                if is_rolling || !moved.health.is_at_rest() {
                     self.unhealthy.push(workload);
                 }
             }
@@ -523,14 +526,20 @@ impl<'m, K: Clone> Count<'m, K> {
     /// While all moved workloads are healthy and have baked, the next wave may begin. Otherwise the wave is the one in which
     /// the controller last moved a workload: workloads that users moved since do not begin the next one.
     fn progress(mut self, waves: &Waves, bake: Duration, promoted: usize, now: Timestamp) -> Progress<K> {
+        let all_moved = self.moved.len();
+        // A workload without pods proves nothing, so it takes no place of one that has some.
+        let with_pods = self.waiting.iter().filter(|(place, _)| !place.idle).count();
+        if with_pods > 0 {
+            self.moved.retain(|moved| moved.health != Health::Idle);
+        }
+        let last_turn = self.moved.iter().filter(|moved| moved.in_turn).filter_map(|moved| moved.since).max();
         let (total, moved) = (self.total, self.moved.len() + self.coming);
         let last_move = self.moved.iter().filter_map(|moved| moved.since).max();
         let bake = SignedDuration::try_from(bake).unwrap_or(SignedDuration::MAX);
         let bakes_until = last_move.map(|last| last.checked_add(bake).unwrap_or(Timestamp::MAX));
         let bakes_until = bakes_until.filter(|until| *until > now);
         let is_proven = self.unhealthy.is_empty() && bakes_until.is_none();
-        let by_then =
-            self.last_turn.map(|turn| self.moved.iter().filter(|moved| moved.is_by_turn(turn)).count());
+        let by_then = last_turn.map(|turn| self.moved.iter().filter(|moved| moved.is_by_turn(turn)).count());
         let in_turn = by_then.unwrap_or_default() + self.coming;
         // A wave counts from 0 here. This one is the last in which the controller moved a workload, if it moved any.
         let begun = waves.first_beyond(in_turn.saturating_sub(1), total);
@@ -538,6 +547,13 @@ impl<'m, K: Clone> Count<'m, K> {
         let wave = wave.max(promoted.saturating_sub(1)).min(waves.count(total) - 1);
         let limit = waves.limit(wave, total);
         let free = limit.saturating_sub(moved).min(self.waiting.len());
+        // Workloads without pods come when the others have proven the content.
+        let is_unproven = !is_proven && self.moved.iter().any(|moved| moved.health != Health::Idle);
+        let free = match with_pods {
+            0 if is_unproven && wave >= promoted => 0,
+            0 => free,
+            with_pods => free.min(with_pods),
+        };
         if free > 0 && free < self.waiting.len() {
             self.waiting.select_nth_unstable_by_key(free - 1, |(place, _)| *place);
         }
@@ -546,29 +562,29 @@ impl<'m, K: Clone> Count<'m, K> {
         let begins = in_turn == 0 || begun < wave;
         let completed = waves.first_beyond(in_turn, total).min(waves.count(total) - 1);
         // If nothing waits, the present wave has ended too, unless users made all moves.
-        let ended = match (self.last_turn, self.waiting.is_empty()) {
+        let ended = match (last_turn, self.waiting.is_empty()) {
             (Some(_), is_last) => (begins || is_last).then(|| completed.max(begun + 1)),
             (None, true) => None,
             (None, false) => begins.then_some(wave),
         };
         let ended = ended.filter(|ended| is_proven && wave >= promoted && *ended > 0);
         // Nothing moves into a wave that cannot be analysed, whatever users moved.
-        let is_start = wave == 0 && promoted == 0 && self.last_turn.is_none() && !self.waiting.is_empty();
+        let is_start = wave == 0 && promoted == 0 && last_turn.is_none() && !self.waiting.is_empty();
         let ended = ended.or(is_start.then_some(0));
         Progress {
             wave: wave + 1,
             waves: waves.count(total),
             total,
             limit,
-            moved: self.moved.len(),
+            moved: all_moved,
             last: next.iter().map(|(place, _)| *place).max(),
             next: next.iter().map(|(_, workload)| (*workload).clone()).collect(),
             unhealthy: self.unhealthy.into_iter().cloned().collect(),
             bakes_until,
             begins,
+            is_over: is_proven && self.waiting.is_empty() && self.coming == 0,
             is_promoted: wave < promoted,
-            ended: ended
-                .map(|wave| EndedWave { wave, moved: self.last_turn.or(last_move).filter(|_| wave > 0) }),
+            ended: ended.map(|wave| EndedWave { wave, moved: last_turn.or(last_move).filter(|_| wave > 0) }),
             analysis: None,
         }
     }
@@ -593,7 +609,7 @@ mod tests {
     }
 
     fn place(number: usize) -> RollOrder {
-        RollOrder { order: 0, class: 1, hash: u64::try_from(number).unwrap() }
+        RollOrder { idle: false, order: 0, class: 1, hash: u64::try_from(number).unwrap() }
     }
 
     fn waits(number: usize) -> Standing {
@@ -639,6 +655,62 @@ mod tests {
             let spread = Spread::of(&in_waves("1, 50%", 30), ChangeVerdict::default(), at(102), members);
             let progress = spread.progress().unwrap();
             assert_eq!((progress.moved, progress.bakes_until), (1, expected), "moved at {since}");
+        }
+    }
+
+    /// They come when all others have proven the content.
+    #[test]
+    fn workloads_without_pods_wait_for_the_proof() {
+        let idle = |number| Standing::Waits(Waiting { place: RollOrder { idle: true, ..place(number) } });
+        let rolling = moved(Health::Progressing, 100);
+        for (states, next) in [
+            ([waits(1), waits(2), idle(3), idle(4)], &["a", "b"][..]),
+            ([rolling, waits(2), idle(3), idle(4)], &["b"]),
+            ([rolling, rolling, idle(3), idle(4)], &[]),
+            ([moved(Health::Settled, 50), moved(Health::Settled, 50), idle(3), idle(4)], &["c"]),
+        ] {
+            let members = ["a", "b", "c", "d"].iter().zip(states).map(|(key, of)| member(key, of, false));
+            let spread = Spread::of(&in_waves("75%", 30), ChangeVerdict::default(), at(102), members);
+            let mut found = spread.progress().unwrap().next.clone();
+            found.sort_unstable();
+            assert_eq!(found, next, "{states:?}");
+        }
+    }
+
+    /// Nothing waits, and nothing speaks against the content.
+    #[test]
+    fn change_is_complete_after_its_last_bake() {
+        let settled = moved(Health::Settled, 50);
+        let failed = ChangeVerdict { failed: Some("it failed".into()), ..ChangeVerdict::default() };
+        for (what, last, verdict, expected) in [
+            ("all have moved", settled, ChangeVerdict::default(), true),
+            ("one is unaffected", Standing::Unaffected, ChangeVerdict::default(), true),
+            ("one waits", waits(1), ChangeVerdict::default(), false),
+            ("one rolls", moved(Health::Progressing, 50), ChangeVerdict::default(), false),
+            ("one bakes", moved(Health::Settled, 80), ChangeVerdict::default(), false),
+            ("one had failed", settled, failed, false),
+        ] {
+            let members = ["a", "b"].iter().zip([settled, last]).map(|(key, of)| member(key, of, false));
+            let spread = Spread::of(&in_waves("1", 30), verdict, at(102), members);
+            assert_eq!(spread.is_complete(), expected, "{what}");
+        }
+    }
+
+    /// It proves nothing, so another one comes first. If none has pods, they are as good as any.
+    #[test]
+    fn workload_without_pods_takes_no_place() {
+        let idle = |number| Standing::Waits(Waiting { place: RollOrder { idle: true, ..place(number) } });
+        for (others, next, bakes_until) in [
+            ([waits(3), waits(2)], &["c"][..], None),
+            ([idle(1), waits(2)], &["c"], None),
+            ([idle(1), idle(2)], &[], Some(at(130))),
+        ] {
+            let states = [moved(Health::Idle, 100), others[0], others[1]];
+            let members = ["a", "b", "c"].iter().zip(states).map(|(key, of)| member(key, of, false));
+            let spread = Spread::of(&in_waves("1", 30), ChangeVerdict::default(), at(102), members);
+            let progress = spread.progress().unwrap();
+            assert_eq!((&progress.next[..], progress.bakes_until), (next, bakes_until), "{others:?}");
+            assert_eq!((progress.wave, progress.moved), (1, 1), "{others:?}");
         }
     }
 

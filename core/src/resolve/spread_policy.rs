@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Analysis, ChangeVerdict, UserDecision, Verdict, Waves, analysis,
-    policy::{parse_duration, parse_max_in_flight},
+    policy::{DURATIONS, parse_duration, parse_max_in_flight},
     waves,
 };
 use crate::{
@@ -12,8 +12,11 @@ use crate::{
     snapshot::{Digests, ObjectName, is_named_after},
 };
 
+/// The default of `unhealthy-after`.
+const UNHEALTHY_AFTER: Duration = Duration::from_secs(30);
+
 /// The settings of a source that limit how far a change of it may spread.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpreadPolicy {
     /// How many workloads a change may roll at once.
     pub max_in_flight: Option<usize>,
@@ -21,6 +24,8 @@ pub struct SpreadPolicy {
     pub waves: Option<Waves>,
     /// How long the moved workloads must stay healthy before the next wave.
     pub bake: Duration,
+    /// A workload that the controller moved has failed if its pods become unavailable in its bake time, and stay so for this time.
+    pub unhealthy_after: Duration,
     /// The analysis at the end of each wave.
     pub analysis: Option<Analysis>,
     /// Whether the workloads go back after one of them has failed with a change.
@@ -31,6 +36,22 @@ pub struct SpreadPolicy {
     pub set: Option<Box<str>>,
     /// What a person decided about a content, whether its snapshot has it already or not.
     pub decision: Option<Box<UserDecision>>,
+}
+
+impl Default for SpreadPolicy {
+    fn default() -> Self {
+        Self {
+            max_in_flight: None,
+            waves: None,
+            bake: Duration::ZERO,
+            unhealthy_after: UNHEALTHY_AFTER,
+            analysis: None,
+            reverts: false,
+            invalid: None,
+            set: None,
+            decision: None,
+        }
+    }
 }
 
 impl SpreadPolicy {
@@ -48,6 +69,12 @@ impl SpreadPolicy {
             Ok((waves, bake)) => (policy.waves, policy.bake) = (waves, bake),
             Err(error) => policy.invalid = Some(error.into()),
         }
+        match read_duration(annotations::UNHEALTHY_AFTER, annotation(annotations::UNHEALTHY_AFTER)) {
+            Ok(after) => policy.unhealthy_after = after.unwrap_or(UNHEALTHY_AFTER),
+            Err(error) => {
+                policy.invalid.get_or_insert(error.into());
+            }
+        }
         match read_analysis(annotation(annotations::ANALYSIS), policy.has_waves()) {
             Ok(analysis) => policy.analysis = analysis,
             Err(error) => {
@@ -58,10 +85,7 @@ impl SpreadPolicy {
             None | Some("hold") => {}
             Some("revert") => policy.reverts = true,
             Some(other) => {
-                let error = format!(
-                    "annotation {}: {other:?} is not allowed, use \"hold\" or \"revert\"",
-                    annotations::ON_FAILURE
-                );
+                let error = refused(annotations::ON_FAILURE, other, "\"hold\" or \"revert\"");
                 policy.invalid.get_or_insert(error.into());
             }
         }
@@ -84,6 +108,7 @@ impl SpreadPolicy {
             max_in_flight: self.max_in_flight.into_iter().chain(other.max_in_flight).min(),
             waves,
             bake: self.bake.max(other.bake),
+            unhealthy_after: self.unhealthy_after.min(other.unhealthy_after),
             analysis: self.analysis.clone().or_else(|| other.analysis.clone()),
             reverts: self.reverts || other.reverts,
             invalid: self.invalid.clone().or_else(|| other.invalid.clone()),
@@ -94,7 +119,7 @@ impl SpreadPolicy {
 
     /// Whether both have the same settings. Each source has its own set.
     pub fn has_settings_of(&self, other: &Self) -> bool {
-        let settings = |of: &'_ Self| (of.max_in_flight, of.bake, of.reverts);
+        let settings = |of: &'_ Self| (of.max_in_flight, of.bake, of.unhealthy_after, of.reverts);
         settings(self) == settings(other)
             && (&self.waves, &self.analysis, &self.invalid) == (&other.waves, &other.analysis, &other.invalid)
     }
@@ -142,21 +167,13 @@ impl SpreadPolicy {
 }
 
 fn read_waves(waves: Option<&str>, bake: Option<&str>) -> Result<(Option<Waves>, Duration), String> {
-    let refused = |key: &str, value: &str, allowed: &str| {
-        format!("annotation {key}: {value:?} is not allowed, use {allowed}")
-    };
     let parsed = match waves {
         None => None,
         Some(text) => {
             Some(Waves::parse(text).ok_or_else(|| refused(annotations::WAVES, text, waves::ALLOWED))?)
         }
     };
-    let bake = match bake {
-        None => Duration::ZERO,
-        Some(text) => parse_duration(text).ok_or_else(|| {
-            refused(annotations::BAKE, text, "a duration such as \"30s\", \"5m\" or \"1h30m\"")
-        })?,
-    };
+    let bake = read_duration(annotations::BAKE, bake)?.unwrap_or_default();
     if bake > Duration::ZERO && parsed.is_none() {
         return Err(format!(
             "annotation {} has no effect without {}: add it",
@@ -167,12 +184,19 @@ fn read_waves(waves: Option<&str>, bake: Option<&str>) -> Result<(Option<Waves>,
     Ok((parsed, bake))
 }
 
+fn refused(key: &str, value: &str, allowed: &str) -> String {
+    format!("annotation {key}: {value:?} is not allowed, use {allowed}")
+}
+
+fn read_duration(key: &str, text: Option<&str>) -> Result<Option<Duration>, String> {
+    text.map(|text| parse_duration(text).ok_or_else(|| refused(key, text, DURATIONS))).transpose()
+}
+
 /// Reads the annotation `analysis`. Without waves, it has no effect.
 fn read_analysis(text: Option<&str>, has_waves: bool) -> Result<Option<Analysis>, String> {
     let Some(text) = text else { return Ok(None) };
     let key = annotations::ANALYSIS;
-    let parsed = Analysis::parse(text)
-        .ok_or_else(|| format!("annotation {key}: {text:?} is not allowed, use {}", analysis::ALLOWED))?;
+    let parsed = Analysis::parse(text).ok_or_else(|| refused(key, text, analysis::ALLOWED))?;
     if !has_waves {
         return Err(format!("annotation {key} has no effect without {}: add it", annotations::WAVES));
     }
@@ -219,6 +243,8 @@ mod tests {
         for (key, value) in [
             (annotations::ANALYSIS, "sound"),
             (annotations::BAKE, "5m"),
+            (annotations::UNHEALTHY_AFTER, "5s"),
+            (annotations::UNHEALTHY_AFTER, "soon"),
             (annotations::MAX_IN_FLIGHT, "1"),
             (annotations::ON_FAILURE, "revert"),
             (annotations::ON_FAILURE, "never"),

@@ -10,7 +10,7 @@ use super::{
     used::UsedKeys,
 };
 use crate::{
-    annotations,
+    annotations, gate_settings,
     snapshot::{Digest, ObjectName, is_named_after},
     template::Template,
 };
@@ -108,16 +108,16 @@ impl Resolver<'_> {
         self.is_held_back(source, present)
     }
 
-    /// Whether a limit, a window or a set keeps the workload from the present content of a source.
+    /// Whether a limit, a gate or a set keeps the workload from the present content of a source.
     fn is_held_back(&mut self, source: &ObjectName, present: &Observed) -> Result<bool, Stop> {
-        Ok(present.is_limited() || self.changes_window() || self.set_wait(source)?.is_some())
+        Ok(present.is_limited() || self.changed_gate().is_some() || self.set_wait(source)?.is_some())
     }
 
-    /// Whether the request changes the windows of the workload. Such a write rolls nothing by itself: it may be there to postpone
-    /// a pending change. The controller rolls the workload at once if no window is closed.
-    fn changes_window(&self) -> bool {
-        let window = |workload: &Workload<'_>| workload.annotation(annotations::WINDOW).map(str::to_owned);
-        self.request.old.as_ref().is_some_and(|old| window(old) != window(&self.request.new))
+    /// The setting of the workload that is a gate and that the request changes. Such a write rolls nothing by itself: it may be there to postpone
+    /// a pending change. The controller rolls the workload at once if no gate is closed.
+    fn changed_gate(&self) -> Option<&'static str> {
+        let (old, new) = (self.request.old.as_ref()?, &self.request.new);
+        gate_settings::keys().find(|key| old.annotation(key) != new.annotation(key))
     }
 
     /// Records when the controller moved the workload to the content that it has seen, for each source with waves or reverts. The time is
@@ -176,7 +176,7 @@ impl Resolver<'_> {
         } else if self.is_left_to_controller(source)? {
             format!("{source} has a schema (annotation {}), which the controller checks", annotations::SCHEMA)
         } else {
-            format!("annotation {} has a new value", annotations::WINDOW)
+            format!("annotation {} has a new value", self.changed_gate().unwrap_or_default())
         };
         self.warnings.push(format!("{limits}: {} keeps {kept} {until}", self.request.new.display()));
         Ok(())

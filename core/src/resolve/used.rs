@@ -18,7 +18,8 @@ pub(super) type RequiredKeys<'t> = BTreeMap<(SourceKind, &'t str), BTreeSet<&'t 
 pub(super) fn required_keys<'t>(references: &[Reference<'t>]) -> RequiredKeys<'t> {
     let mut required = RequiredKeys::new();
     for reference in references.iter().filter(|reference| !reference.optional) {
-        for key in reference.keys.iter().flatten() {
+        // The API server refuses an empty key.
+        for key in reference.keys.iter().flatten().filter(|key| !key.is_empty()) {
             required.entry((reference.kind, reference.name)).or_default().insert(key);
         }
     }

@@ -1,11 +1,11 @@
 //! A workload that begins to read another key of a source while its reference keeps the snapshot.
 
-use confrev::annotations;
+use confrev::{annotations, resolve::Plan};
 use serde_json::{Value, json};
 
 use super::{
     story::poke,
-    world::{World, annotate, deployment, kind, volume},
+    world::{World, annotate, configmap, deployment, kind, remembered, volume},
 };
 
 /// A Deployment that reads these keys through a volume.
@@ -83,4 +83,29 @@ fn new_key_in_snapshot_moves_no_reference() {
     optional["spec"]["template"]["spec"]["volumes"][0]["configMap"]["optional"] = json!(true);
     let admitted = world.admit(&optional, Some(&stored));
     assert_eq!((volume(&admitted.object, 0), admitted.decision.warnings), (volume(&stored, 0), vec![]));
+}
+
+/// The source lacks a required key, and then another source moves the workload.
+#[test]
+fn lacking_source_stays_known_until_complete() {
+    let mut world = World::default();
+    world.set("demo", json!({"other": "1"}));
+    world.set("more", json!({"k": "1"}));
+    let mut wanted = deployment(&["demo", "more"]);
+    wanted["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"] =
+        json!([{"key": "k", "path": "k"}]);
+    let stored = world.create(&wanted);
+    let as_written = |object: &Value| volume(object, 0) == "demo";
+    assert!(as_written(&stored), "{stored}");
+    assert_eq!(remembered(&stored, "lacking")["configmaps"]["demo"], true);
+    world.set("more", json!({"k": "2"}));
+    let digest = world.observe(&configmap("more")).unwrap().digest();
+    let plan = Plan::automatic(jiff::Timestamp::from_second(5).unwrap(), &[(configmap("more"), digest)]);
+    let mut moved = stored.clone();
+    annotate(&mut moved, annotations::ROLL, &plan.to_value());
+    let moved = world.update(&moved, &stored);
+    assert!(as_written(&moved) && volume(&moved, 1) != volume(&stored, 1), "{moved}");
+    assert_eq!(remembered(&moved, "lacking")["configmaps"]["demo"], true, "another source moves");
+    world.set("demo", json!({"k": "1"}));
+    assert!(!as_written(&poke(&mut world, &moved, 9)), "the key is there");
 }

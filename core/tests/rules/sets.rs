@@ -2,7 +2,10 @@
 
 use confrev::{
     annotations,
-    resolve::{SetVersion, SetWait, invalid_set},
+    resolve::{
+        Membership::{Missing, Stated},
+        SetVersion, SetWait, invalid_set,
+    },
 };
 use serde_json::{Value, json};
 
@@ -133,17 +136,40 @@ fn excluded_source_is_not_waited_for() {
     }
 }
 
+/// It is deleted, and created again with other content after the other one has changed.
+#[test]
+fn missing_source_of_a_set_is_waited_for() {
+    for (set_of_db, moves) in [("shop/1", false), ("other/1", true)] {
+        let mut world = World::default();
+        set(&mut world, "db", "a", Some(set_of_db));
+        set(&mut world, "demo", "a", Some("shop/1"));
+        let stored = world.create(&deployment(&["db", "demo"]));
+        world.objects.remove(&configmap("db"));
+        set(&mut world, "demo", "b", Some("shop/2"));
+        let waits = world.update(&deployment(&["db", "demo"]), &stored);
+        assert_eq!(moved(&stored, &waits), [false, moves], "{set_of_db} is missing");
+        set(&mut world, "db", "b", Some("shop/2"));
+        let synced = world.update(&deployment(&["db", "demo"]), &waits);
+        assert_eq!(moved(&stored, &synced), [true, true], "{set_of_db} is there again");
+    }
+}
+
 #[test]
 fn reason_names_all_other_versions() {
     let (db, demo) = (configmap("db"), configmap("demo"));
     let reason = |used: &[(_, _)]| SetWait::of(&demo, used.iter().copied()).map(|wait| wait.to_string());
-    assert_eq!(
-        reason(&[(&db, "shop/1.1"), (&demo, "shop/1.2")]).as_deref(),
-        Some("waits for set shop: demo has 1.2, db has 1.1")
-    );
-    assert_eq!(reason(&[(&db, "shop/1.2"), (&demo, "shop/1.2")]), None);
-    assert_eq!(reason(&[(&db, "shop/1.1")]), None, "not in a set");
-    assert_eq!(reason(&[(&db, "other/1.1"), (&demo, "shop/1.2")]), None);
+    let waits = |db| Some(format!("waits for set shop: demo has 1.2, db {db}"));
+    let own = (&demo, Stated("shop/1.2"));
+    for (used, expected) in [
+        (&[(&db, Stated("shop/1.1")), own][..], waits("has 1.1")),
+        (&[(&db, Missing("shop")), own], waits("does not exist")),
+        (&[(&db, Stated("shop/1.2")), own], None),
+        (&[(&db, Stated("shop/1.1"))], None),
+        (&[(&db, Stated("other/1.1")), own], None),
+        (&[(&db, Missing("other")), own], None),
+    ] {
+        assert_eq!(reason(used), expected, "{used:?}");
+    }
 }
 
 #[test]

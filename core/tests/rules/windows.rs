@@ -1,6 +1,6 @@
 //! Windows: when automatic rolls happen, across days, time zones and changes of the clock.
 
-use confrev::resolve::{Closed, WindowOf, Windows, invalid_window};
+use confrev::gate_settings::{Place, Texts, Windows, closed};
 use jiff::Timestamp;
 
 use confrev::annotations;
@@ -169,6 +169,11 @@ fn refuses_other_windows() {
     }
 }
 
+/// The settings of an object with this window.
+fn texts(window: Option<&str>) -> Texts {
+    Texts::read(|key| window.filter(|_| key == annotations::WINDOW))
+}
+
 /// Why a workload does not roll: with its own window, that of its namespace, and that of its source `demo`.
 fn reason(
     workload: Option<&str>,
@@ -177,12 +182,11 @@ fn reason(
     now: &str,
 ) -> Option<String> {
     let of = [
-        (WindowOf::Workload, workload),
-        (WindowOf::Namespace, namespace),
-        (WindowOf::Source(configmap("demo")), source),
+        (Place::Workload, texts(workload)),
+        (Place::Namespace, texts(namespace)),
+        (Place::Source(configmap("demo")), texts(source)),
     ];
-    let windows = of.into_iter().filter_map(|(of, window)| Some((of, window?)));
-    Closed::of(windows, at(now)).map(|closed| closed.to_string())
+    closed(of.iter().map(|(of, texts)| (of.clone(), texts)), at(now)).map(|closed| closed.to_string())
 }
 
 #[test]
@@ -276,9 +280,9 @@ fn change_of_window_rolls_nothing_itself() {
 #[test]
 fn refusal_of_window_names_annotation_and_text() {
     for window in ["", "Mon", "09:00-17:00 Nowhere/City", "Mon-Fri 25:00-26:00"] {
-        let why = invalid_window(window).unwrap_or_else(|| panic!("{window:?} is allowed"));
+        let why = texts(Some(window)).invalid().pop().unwrap_or_else(|| panic!("{window:?} is allowed"));
         let begin = format!("annotation {}: {window:?} is not allowed, use ", annotations::WINDOW);
         assert!(why.starts_with(&begin), "{why}");
     }
-    assert_eq!(invalid_window("Mon-Fri 09:00-17:00 Europe/Berlin"), None);
+    assert_eq!(texts(Some("Mon-Fri 09:00-17:00 Europe/Berlin")).invalid(), Vec::<String>::new());
 }

@@ -16,6 +16,7 @@ use crate::{
         history::{self, History, Line},
         impact,
         inventory::{Inventory, OptedIn},
+        output,
         target::Target,
         waves::{self, WavesStatus},
     },
@@ -94,10 +95,12 @@ fn timeline(lines: &[Line], inventory: &Inventory, namespace: &str, links: Links
                     }
                     p { "Used by "
                         @if line.used_by.is_empty() { "nothing" }
-                        @for (i, user) in line.used_by.iter().enumerate() {
+                        @let (shown, more) = line.used_by.split_at(line.used_by.len().min(output::MOST_NAMES));
+                        @for (i, user) in shown.iter().enumerate() {
                             @if i > 0 { ", " }
                             @if is_workload(user) { a href=(links.workload(namespace, user)) { (user) } } @else { (user) }
                         }
+                        @if !more.is_empty() { " and " (more.len()) " more" }
                     }
                 }
             }
@@ -191,6 +194,7 @@ fn progress(status: &WavesStatus, (moved, rest): (Vec<String>, Vec<String>), lin
             dt { "Moved" } dd { (names(&moved)) }
             dt { "Still to move" } dd { (names(&rest)) }
             dt { "Next" } dd { (names(&status.next)) }
+            dt { "Rolling" } dd { (names(&status.rolling)) }
             dt { "Unhealthy" } dd { (names(&status.unhealthy)) }
             @if let Some(run) = &status.analysis { dt { "Analysis" } dd { (run.line()) } }
             @if let Some(reason) = &status.reason { dt { "Waits" } dd { (reason) } }

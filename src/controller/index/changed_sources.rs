@@ -203,6 +203,7 @@ mod tests {
         cluster::WorkloadKey,
         controller::index::fixture::{
             failed, index, key, record, reverting, snapshot, snapshot_record, source, source_record, used,
+            window,
         },
         controller::index::records::SnapshotRecord,
         resolve::{Present, Use, Verdict},
@@ -286,7 +287,7 @@ mod tests {
         };
         assert_eq!(apply("ns", group("x")), [false, false], "it is alone");
         assert_eq!(apply("other", group("x")), [true, true]);
-        let windowed = NamespaceSettings { window: Some("w".into()), ..group("x") };
+        let windowed = NamespaceSettings { gates: window("w"), ..group("x") };
         assert_eq!(apply("other", windowed), [true, true], "it stays");
         assert_eq!(apply("other", group("y")), [false, false]);
         assert_eq!(apply("other", group("x")), [true, true]);

@@ -11,9 +11,11 @@ use super::{
     tests::workload,
 };
 use crate::{
+    annotations,
     cluster::WorkloadKey,
     compact::CompactSet,
     controller::name::Name,
+    gate_settings::Texts,
     kinds::Kinds,
     resolve::{Health, Present, Record, RecordedFailure, SpreadPolicy, Use, Verdict},
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
@@ -147,4 +149,9 @@ pub(in crate::controller) fn index(workloads: &[(&str, &Record)]) -> Index {
         index.set_read(&source(name), Some(source_record(name, 2)), changes);
     }
     index
+}
+
+/// The settings of an object with this window.
+pub(in crate::controller) fn window(text: &str) -> Texts {
+    Texts::read(|key| (key == annotations::WINDOW).then_some(text))
 }

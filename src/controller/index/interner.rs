@@ -96,6 +96,7 @@ impl<K: Intern + Ord, V: Intern> Intern for CompactMap<K, V> {
 impl Intern for Tie {
     fn intern(&mut self, interner: &mut Interner) {
         self.previous.intern(interner);
+        self.set.intern(interner);
         if let Some(reads) = &mut self.reads {
             reads.intern(interner);
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Index, change::IndexChange, referrers::Referrers};
-use crate::controller::name::Name;
+use crate::{controller::name::Name, gate_settings::Texts};
 
 impl Index {
     /// Applies whether a namespace is labelled to opt its workloads in.
@@ -27,9 +27,9 @@ impl Index {
         }
     }
 
-    /// The annotation `window` of a namespace.
-    pub(crate) fn window_of(&self, namespace: &str) -> Option<&str> {
-        self.groups().settings(namespace)?.window.as_deref()
+    /// The settings of a namespace that are gates.
+    pub(crate) fn gates_of(&self, namespace: &str) -> Option<&Texts> {
+        Some(&self.groups().settings(namespace)?.gates)
     }
 
     /// The namespaces that opt their workloads in.

@@ -8,6 +8,7 @@ use crate::{
     annotations,
     cluster::{Owner, Version, WorkloadKey},
     compact::CompactSet,
+    gate_settings::Texts,
     resolve::{Observed, Present, RecordedFailure, SpreadPolicy, Use, Verdict, parse_keep},
     snapshot::Digest,
     uid::Uid,
@@ -100,8 +101,8 @@ pub(crate) struct SourceRecord {
 /// The annotations of a source that decide when a change may move a workload, valid or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gates {
-    /// The annotation `window`.
-    pub window: Option<Box<str>>,
+    /// The settings that are gates.
+    pub settings: Texts,
     /// The annotation `set`.
     pub set: Option<Box<str>>,
     /// Whether it has the annotation `schema`, or `schema-keys`.
@@ -110,10 +111,11 @@ pub(crate) struct Gates {
 
 impl Gates {
     fn of(observed: &Observed) -> Option<Box<Self>> {
-        let text = |key: &str| observed.annotation(key).map(|value| annotations::bounded(&value).into());
-        let has_schema = observed.schema().is_some();
-        let gates = Self { window: text(annotations::WINDOW), set: text(annotations::SET), has_schema };
-        (gates.window.is_some() || gates.set.is_some() || has_schema).then(|| Box::new(gates))
+        let settings = Texts::read(|key| observed.annotation(key));
+        let set = observed.annotation(annotations::SET).map(|value| annotations::bounded(&value).into());
+        let gates = Self { settings, set, has_schema: observed.schema().is_some() };
+        let is_any = !gates.settings.is_empty() || gates.set.is_some() || gates.has_schema;
+        is_any.then(|| Box::new(gates))
     }
 }
 
@@ -159,8 +161,8 @@ fn shared(policy: SpreadPolicy) -> Arc<SpreadPolicy> {
 /// The settings of a namespace, beside its opt-in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceSettings {
-    /// The annotation `window`, valid or not.
-    pub window: Option<Box<str>>,
+    /// Its settings that are gates, valid or not.
+    pub gates: Texts,
     /// The label `group`.
     pub group: Option<Arc<str>>,
     /// The label `group-revert`: a failure in another namespace of the group refuses content in this one.
@@ -251,10 +253,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        resolve::{Windows, invalid_window},
-        snapshot::SourceKind,
-    };
+    use crate::snapshot::SourceKind;
 
     /// Users decide how long the annotations of a source are. The record does not grow with them.
     #[test]
@@ -264,6 +263,7 @@ mod tests {
             annotations::SET,
             annotations::WAVES,
             annotations::BAKE,
+            annotations::UNHEALTHY_AFTER,
             annotations::ANALYSIS,
             annotations::ON_FAILURE,
             annotations::DECISION,
@@ -286,8 +286,8 @@ mod tests {
             let window = format!("{}Mon 09:00-17:00", "Mon,".repeat(days));
             let is_valid = window.len() <= annotations::LONGEST;
             for text in [&*window, annotations::bounded(&window)] {
-                assert_eq!(Windows::parse(text).is_ok(), is_valid, "{days} days");
-                assert_eq!(invalid_window(text).is_none(), is_valid, "{days} days");
+                let texts = Texts::read(|key| (key == annotations::WINDOW).then_some(text));
+                assert_eq!(texts.invalid().is_empty(), is_valid, "{days} days");
             }
         }
         assert!(annotations::bounded(&format!("{day}ä")).len() > annotations::LONGEST);

@@ -114,11 +114,10 @@ impl Referrers {
         }
     }
 
-    /// Records that all Rollouts of the namespace are known.
-    pub(crate) fn set_listed(&mut self, namespace: &str) {
-        if let Some(known) = self.namespaces.get_mut(namespace) {
-            known.is_listed = true;
-        }
+    /// Records that all Rollouts of the namespace are known. Returns whether they were not before.
+    pub(crate) fn set_listed(&mut self, namespace: &str) -> bool {
+        let known = self.namespaces.get_mut(namespace);
+        known.is_some_and(|known| !std::mem::replace(&mut known.is_listed, true))
     }
 
     /// The names of the known Rollouts that use the template of another workload.
@@ -126,8 +125,8 @@ impl Referrers {
         self.namespaces.get(namespace).into_iter().flat_map(|known| known.rollouts.keys())
     }
 
-    /// The worst health of the Rollouts that use a workload's template, for this generation of the workload; `None` if they
-    /// are not known.
+    /// The worst health of the Rollouts that use a workload's template, for this generation of the workload: idle if there are
+    /// none; `None` if they are not known.
     pub(crate) fn health(
         &self,
         kind: &WorkloadKind,
@@ -136,10 +135,10 @@ impl Referrers {
         generation: Option<i64>,
     ) -> Option<Health> {
         if !may_lend_template(&kind.kind) {
-            return Some(Health::Settled);
+            return Some(Health::Idle);
         }
         let known = self.namespaces.get(namespace).filter(|known| known.is_listed)?;
-        Some(known.of(kind, name).map(|rollout| rollout.health(generation)).max().unwrap_or_default())
+        Some(known.of(kind, name).map(|rollout| rollout.health(generation)).max().unwrap_or(Health::Idle))
     }
 }
 

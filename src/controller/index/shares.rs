@@ -53,6 +53,8 @@ const KEY: usize = 40;
 const TIE: usize = 160;
 /// What few ties hold.
 const ENTRY: usize = 96;
+/// The bytes of a setting that is a gate, beside its value.
+const SETTING: usize = 32;
 /// A text, beside its length.
 const TEXT: usize = 64;
 
@@ -292,7 +294,7 @@ pub(super) fn of_revision(key: &RevisionKey, revision: &Revision) -> usize {
 
 /// The bytes of a workload.
 pub(super) fn of_workload(key: &WorkloadKey, record: &Record) -> usize {
-    let Record { uses, ties, window, .. } = record;
+    let Record { uses, ties, gates, .. } = record;
     let of_tie = |(source, tie): &(ObjectName, Tie)| {
         let keys = tie.reads.iter().flat_map(|reads| reads.keys.iter().map(|read| KEY + text(&read.key)));
         let boxes = usize::from(tie.pinned.is_some()) + usize::from(tie.reads.is_some());
@@ -305,7 +307,7 @@ pub(super) fn of_workload(key: &WorkloadKey, record: &Record) -> usize {
         + text(&key.name)
         + names(uses, USE).sum::<usize>().saturating_sub(if uses.is_empty() { 0 } else { FIRST_USE })
         + ties.iter().map(of_tie).sum::<usize>()
-        + window.as_deref().map_or(0, text)
+        + gates.iter().map(|(_, value)| SETTING + text(value)).sum::<usize>()
 }
 
 /// The bytes of a source in bind mode.

@@ -26,6 +26,7 @@ use crate::{
         name::Name,
         reconcile::owners::{self, WantedOwners},
     },
+    gate_settings::Texts,
     kinds::Kinds,
     resolve::{Health, Pace, Present, Record, SpreadPolicy, Use},
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
@@ -136,7 +137,7 @@ pub(in crate::controller) fn workload(
         last_plan: None,
         idle_holds: None,
         health,
-        window: None,
+        gates: Texts::default(),
         by_namespace: uid == 1,
     }
 }

@@ -156,6 +156,19 @@ impl Index {
         })
     }
 
+    /// A workload's references to sources that do not exist.
+    pub(crate) fn missing_of<'i>(
+        &'i self,
+        key: &WorkloadKey,
+        record: &'i Record,
+    ) -> impl Iterator<Item = &'i Use> {
+        let namespace = Arc::clone(&key.namespace);
+        record.uses.iter().filter(move |used| {
+            let name = Name::new(Arc::clone(&namespace), used.source.clone());
+            !used.excluded && self.sources.get(&name) == Some(&KnownSource::Missing)
+        })
+    }
+
     /// Whether a source of the workload is being read again, which decides whether the workload is pending.
     pub(crate) fn awaits_source(&self, key: &WorkloadKey) -> bool {
         self.workloads.get(key).is_some_and(|record| {

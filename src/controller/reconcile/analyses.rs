@@ -8,11 +8,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    event_texts,
-    held::{BAKE, spread},
-    reconciled::Reconciled,
-    state::State,
-    workload::is_rolling,
+    event_texts, gates::BAKE, held::spread, reconciled::Reconciled, state::State, workload::is_rolling,
 };
 use crate::{
     cluster::WorkloadKey,
@@ -377,7 +373,12 @@ mod tests {
         let known =
             |state: &State| state.index.analyses().get(&source("a")).map(|known| known.run.state.clone());
         let is_held = |state: &mut State, second| {
-            let turn = state.held_workloads.check(&state.index, &key("waits"), |_, _, _| false, at(second));
+            let turn = state.held_workloads.check(
+                &state.index,
+                &key("waits"),
+                |_, _, _| false,
+                (at(second), at(second)),
+            );
             turn.held.is_some()
         };
         assert!(is_held(&mut state, 20));

@@ -11,6 +11,7 @@ use crate::{
         index::{Index, records::User, shares::NAMESPACE, skipped::Skipped},
         name::Name,
     },
+    gates::{ELSEWHERE, proved_bad, retry},
     resolve::{AnalysisRun, Progress, Proof, Record, RecordedFailure, RunState, Use},
     snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
     telemetry::metrics::Reason,
@@ -110,8 +111,7 @@ pub(super) fn as_seen_from(source: &Name, proof: &Proof<WorkloadKey>) -> Proof<W
 /// How a workload proved a content of a source bad.
 pub(super) fn proof(index: &Index, source: &Name, digest: &Digest, proof: &Proof<WorkloadKey>) -> String {
     let (by, how) = match proof {
-        Proof::Workload { workload, rolled_back: true } => (workload, "was rolled back from"),
-        Proof::Workload { workload, rolled_back: false } => (workload, "failed with"),
+        Proof::Workload { workload, rolled_back } => (workload, proved_bad(*rolled_back)),
         Proof::Verdict(reason) => return format!("{}: {reason}", named(source, digest)),
     };
     format!("{} {how} {}", display_in(index, source, by.as_ref()), named(source, digest))
@@ -136,7 +136,7 @@ pub(super) fn held(
     };
     let or = match because {
         Proof::Workload { .. } => format!("remove {setting} to continue"),
-        Proof::Verdict(_) => format!("run `kubectl confrev waves retry {}`", source.object.name),
+        Proof::Verdict(_) => format!("run `{}`", retry(&source.object)),
     };
     let note = format!("{held} held: {why}. Correct the content, or {or}");
     event_on_source(index, source, Reason::RollHeld, note, now)
@@ -189,7 +189,7 @@ fn named(source: &Name, digest: &Digest) -> String {
 fn display_in(index: &Index, source: &Name, key: Option<&WorkloadKey>) -> String {
     match key.filter(|key| key.namespace == source.namespace) {
         Some(key) => index.display_short(key),
-        None => "a workload of another namespace of the group".to_owned(),
+        None => ELSEWHERE.to_owned(),
     }
 }
 

@@ -1,86 +1,174 @@
-//! When a pending workload may roll, whatever the others do: inside its windows, and when all sources of a set that it uses have
-//! the same version.
+//! What the gates ask about a pending workload, from the index.
 //!
-//! Nothing is stored for it: the annotations and the time decide, so a restart changes nothing.
+//! Nothing is stored for them: the annotations, the verdicts and the time decide, so a restart changes nothing.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
-    event_texts::{invalid_on_source, invalid_on_workload},
-    held::TURN,
-};
+use super::event_texts::{invalid_on_source, invalid_on_workload};
 use crate::{
     cluster::{Event, WorkloadKey},
     controller::{
         index::{Index, records::SourceRecord},
         name::Name,
     },
-    resolve::{Closed, Observed, Record, SetWait, WindowOf},
+    gate_settings::{Closed, Place, Texts, closed},
+    gates::{Asked, Why},
+    resolve::{Membership, Observed, Present, Record, RecordedFailure, SetWait, Use, Wait},
+    snapshot::ObjectName,
 };
 
-/// The longest time until a postponed workload is checked again. A change of an annotation checks it at once; this is for a
-/// system clock that is set.
+/// How long a held workload waits before its turn is checked again.
+pub(crate) const TURN: SignedDuration = SignedDuration::from_secs(1);
+/// The longest that it waits if the bake time of a wave lasts longer: a workload may be deleted meanwhile.
+pub(super) const BAKE: SignedDuration = SignedDuration::from_secs(5);
+/// The longest time until a workload is checked again that waits for a window or a set. A change of an annotation checks it at once;
+/// this is for a system clock that is set.
 const RECHECK: SignedDuration = SignedDuration::from_mins(10);
 
-/// Why a pending workload may not roll now.
-#[derive(Debug)]
-pub(super) struct Shut {
-    /// The gate: `window` or `set`.
-    pub gate: &'static str,
-    /// When to check it again.
-    pub until: Timestamp,
-    /// Only the time decides: no person needs to act.
-    pub is_expected: bool,
-    /// The Events about settings that cannot be followed.
-    pub events: Vec<Event>,
+/// A pending workload, and a source to whose content it would move.
+pub(super) struct Question<'q, W> {
+    pub(super) index: &'q Index,
+    pub(super) key: &'q WorkloadKey,
+    pub(super) record: &'q Record,
+    pub(super) source: &'q Name,
+    pub(super) used: &'q Use,
+    pub(super) known: &'q SourceRecord,
+    /// Why others hold the workload.
+    pub(super) wait: W,
+    /// Since when the workload is pending.
+    pub(super) since: Timestamp,
+    pub(super) now: Timestamp,
 }
 
-/// Why a pending workload may not roll now; `None` if it may.
-pub(super) fn shut(index: &Index, key: &WorkloadKey, record: &Record, now: Timestamp) -> Option<Shut> {
-    let later = now + RECHECK;
-    let known = || index.sources_of(key, record).map(|(_, used, known)| (used, known));
-    let is_joining = index.joining(key).is_some();
-    let moving = || known().filter(|(used, known)| is_joining || record.is_pending_for(used, &known.present));
-    let of_sources = moving().filter_map(|(used, known)| {
-        let window = known.gates.as_ref()?.window.as_deref()?;
-        Some((WindowOf::Source(used.source.clone()), window))
-    });
-    match Closed::of(of_workload(index, key, record).chain(of_sources), now) {
-        None => {}
-        Some(Closed::Until { opens, .. }) => {
-            let until = opens.map_or(later, |opens| opens.min(later));
-            return Some(Shut { gate: "window", until, is_expected: true, events: Vec::new() });
-        }
-        Some(Closed::Invalid { of, why }) => {
-            let events = invalid(index, key, &of, &why, now).into_iter().collect();
-            return Some(Shut { gate: "window", until: later, is_expected: false, events });
-        }
+impl<W: FnMut() -> Option<Wait<WorkloadKey>>> Asked for Question<'_, W> {
+    type Key = WorkloadKey;
+
+    fn record(&self) -> &Record {
+        self.record
     }
-    let set = |known: &'_ SourceRecord| known.gates.as_ref().is_some_and(|gates| gates.set.is_some());
-    // A workload that returns from refused content does not wait for a set: admission keeps its snapshots of the set's sources.
-    if !moving().any(|(_, known)| set(known)) || index.is_returning(key, record) {
-        return None;
+
+    fn used(&self) -> &Use {
+        self.used
     }
-    if index.awaits_source(key) {
-        return Some(Shut { gate: "set", until: now + TURN, is_expected: true, events: Vec::new() });
+
+    fn present(&self) -> &Present {
+        &self.known.present
     }
-    let sets: Vec<_> = known()
-        .filter(|(used, known)| known.present.mode_for(used).rolls())
-        .filter_map(|(used, known)| Some((&used.source, known.gates.as_ref()?.set.as_deref()?)))
-        .collect();
-    let wait = moving().find_map(|(used, _)| SetWait::of(&used.source, sets.iter().copied()))?;
-    let events = match wait {
-        SetWait::Differs { .. } => Vec::new(),
-        SetWait::Invalid { source, why } => {
-            invalid(index, key, &WindowOf::Source(source), &why, now).into_iter().collect()
+
+    fn settings(&self) -> Vec<(Place, &Texts)> {
+        let of_source =
+            self.known.gates.as_ref().map(|gates| &gates.settings).filter(|texts| !texts.is_empty());
+        let of_source = of_source.map(|texts| (Place::Source(self.used.source.clone()), texts));
+        of_workload(self.index, self.key, self.record).chain(of_source).collect()
+    }
+
+    fn sets(&self) -> Option<Vec<(&ObjectName, Membership<'_>)>> {
+        fn set(known: &SourceRecord) -> Option<&str> {
+            known.gates.as_ref()?.set.as_deref()
         }
-    };
-    Some(Shut { gate: "set", until: later, is_expected: false, events })
+        if set(self.known).is_none() {
+            return Some(Vec::new());
+        }
+        if self.index.awaits_source(self.key) {
+            return None;
+        }
+        let used = self.index.sources_of(self.key, self.record);
+        let moving = used.filter(|(_, used, known)| known.present.mode_for(used).rolls());
+        let stated =
+            moving.filter_map(|(_, used, known)| Some((&used.source, Membership::Stated(set(known)?))));
+        let missing = self.index.missing_of(self.key, self.record).filter_map(|used| {
+            let tie = self.record.ties.get(&used.source)?;
+            Some((&used.source, Membership::Missing(tie.set.as_deref()?)))
+        });
+        Some(stated.chain(missing).collect())
+    }
+
+    fn refusal(&self) -> Option<(String, &RecordedFailure)> {
+        let (snapshot, failure) = self.index.refused_of(self.source, self.known)?;
+        Some((snapshot.object.name.to_string(), failure))
+    }
+
+    fn wait(&mut self) -> Option<Wait<WorkloadKey>> {
+        (self.wait)()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn interval_left(&self) -> Option<SignedDuration> {
+        interval_left(self.record, self.since, self.now)
+    }
 }
 
-/// When a workload would roll to content that a source is about to get, as far as windows decide that; `None` if it is now.
+/// The time that remains of the workload's `min-interval`. The last roll may have a time too far ahead, from a wrong clock: no workload
+/// waits longer than its interval.
+fn interval_left(record: &Record, since: Timestamp, now: Timestamp) -> Option<SignedDuration> {
+    let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
+    let rested = record.last_roll?.checked_add(interval).ok()?;
+    let left = rested.min(since.checked_add(interval).ok()?).duration_since(now);
+    left.is_positive().then_some(left)
+}
+
+/// Why a workload may not roll now, whatever moves: by its own settings and those of its namespace, and by its interval if no source moves
+/// it, but its namespace.
+pub(super) fn of_workload_alone(
+    index: &Index,
+    key: &WorkloadKey,
+    record: &Record,
+    moves_sources: bool,
+    (since, now): (Timestamp, Timestamp),
+) -> Option<Why<WorkloadKey>> {
+    let closed = closed(of_workload(index, key, record), now).map(Why::Closed);
+    let interval = || interval_left(record, since, now).filter(|_| !moves_sources).map(Why::Interval);
+    closed.or_else(interval)
+}
+
+/// When to ask the gate of a workload again. What it depends on may change unseen, such as the health of others.
+pub(super) fn ask_again(why: &Why<WorkloadKey>, now: Timestamp) -> Timestamp {
+    match why {
+        Why::Closed(_) | Why::Set(_) => why.until(now).unwrap_or(Timestamp::MAX).min(now + RECHECK),
+        Why::Interval(_) => why.until(now).unwrap_or(now + RECHECK),
+        Why::Others(Wait::Bake(end)) => (now + TURN).max((*end).min(now + BAKE)),
+        Why::SetUnread | Why::Others(_) => now + TURN,
+        Why::Refused { .. } => now + BAKE,
+    }
+}
+
+/// The Event about a setting that cannot be followed, if that is why: on the object that has it, or on the workload. `source`: the one
+/// that does not move.
+pub(super) fn invalid(
+    index: &Index,
+    key: &WorkloadKey,
+    source: Option<&Name>,
+    why: &Why<WorkloadKey>,
+    now: Timestamp,
+) -> Option<Event> {
+    match why {
+        Why::Closed(Closed::Invalid { of: Place::Workload, why, .. }) => {
+            invalid_on_workload(index, key, false, why, now)
+        }
+        Why::Closed(Closed::Invalid { of: Place::Namespace, why, .. }) => {
+            invalid_on_workload(index, key, true, why, now)
+        }
+        Why::Closed(Closed::Invalid { of: Place::Source(source), why, .. })
+        | Why::Set(SetWait::Invalid { source, why }) => {
+            let source = Name::new(Arc::clone(&key.namespace), source.clone());
+            invalid_on_source(index, &source, why, now)
+        }
+        Why::Others(Wait::Invalid(why)) => invalid_on_source(index, source?, why, now),
+        Why::Refused { .. }
+        | Why::Closed(_)
+        | Why::Set(_)
+        | Why::SetUnread
+        | Why::Interval(_)
+        | Why::Others(_) => None,
+    }
+}
+
+/// When a workload would roll to content that a source is about to get, as far as settings decide that; `None` if it is now.
 pub(crate) fn postponed(
     index: &Index,
     key: &WorkloadKey,
@@ -88,43 +176,33 @@ pub(crate) fn postponed(
     source: &Name,
     content: &Observed,
     now: Timestamp,
-) -> Option<String> {
-    let window = content.annotation(crate::annotations::WINDOW);
-    let of_source = window.as_deref().map(|window| (WindowOf::Source(source.object.clone()), window));
-    Closed::of(of_workload(index, key, record).chain(of_source), now).map(|closed| closed.to_string())
+) -> Option<Closed> {
+    let of_source = Texts::read(|key| content.annotation(key));
+    let of_source = (Place::Source(source.object.clone()), &of_source);
+    closed(of_workload(index, key, record).chain([of_source]), now)
 }
 
-/// The windows of a workload and its namespace.
+/// The settings of a workload and its namespace that are gates.
 fn of_workload<'i>(
     index: &'i Index,
     key: &WorkloadKey,
     record: &'i Record,
-) -> impl Iterator<Item = (WindowOf, &'i str)> {
-    let own = record.window.as_deref().map(|window| (WindowOf::Workload, window));
-    let of_namespace = index.window_of(&key.namespace).map(|window| (WindowOf::Namespace, window));
-    own.into_iter().chain(of_namespace)
-}
-
-/// The Event about a setting that cannot be followed: on the object that has it, or on the workload.
-fn invalid(index: &Index, key: &WorkloadKey, of: &WindowOf, why: &str, now: Timestamp) -> Option<Event> {
-    match of {
-        WindowOf::Source(source) => {
-            let source = Name::new(Arc::clone(&key.namespace), source.clone());
-            invalid_on_source(index, &source, why, now)
-        }
-        WindowOf::Workload => invalid_on_workload(index, key, false, why, now),
-        WindowOf::Namespace => invalid_on_workload(index, key, true, why, now),
-    }
+) -> impl Iterator<Item = (Place, &'i Texts)> {
+    let of_namespace = index.gates_of(&key.namespace).map(|texts| (Place::Namespace, texts));
+    [(Place::Workload, &record.gates)].into_iter().chain(of_namespace).filter(|(_, texts)| !texts.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::held::{HeldWorkloads, Turn},
+        *,
+    };
     use crate::{
         controller::index::{
             fixture::{
                 digest, failed, having_seen, index, key, object, record, reverting, snapshot,
-                snapshot_record, source, source_record, used,
+                snapshot_record, source, source_record, used, window,
             },
             records::{Gates, NamespaceSettings, SnapshotRecord},
         },
@@ -140,24 +218,26 @@ mod tests {
         uses.iter().fold(record, |record, used| record.tied(&used.source, |tie| tie.seen = Some(digest(1))))
     }
 
-    fn gated(name: &str, window: Option<&str>, set: Option<&str>) -> SourceRecord {
-        let gates = Gates { window: window.map(Into::into), set: set.map(Into::into), has_schema: false };
+    fn gated(name: &str, opens: Option<&str>, set: Option<&str>) -> SourceRecord {
+        let gates = Gates {
+            settings: opens.map(window).unwrap_or_default(),
+            set: set.map(Into::into),
+            has_schema: false,
+        };
         SourceRecord { gates: Some(gates.into()), ..source_record(name, 2) }
     }
 
-    /// Until when the workload waits in seconds, whether for the time only, and the notes of the Events.
-    fn wait(index: &Index, record: &Record) -> Option<(i64, bool, Vec<String>)> {
-        let shut = shut(index, &key("web"), record, NOW)?;
-        Some((
-            shut.until.as_second(),
-            shut.is_expected,
-            shut.events.into_iter().map(|event| event.note).collect(),
-        ))
+    /// Until when the workload waits in seconds, whether the wait ends by itself, and the notes of the Events.
+    fn wait(index: &Index) -> Option<(i64, bool, Vec<String>)> {
+        let mut held = HeldWorkloads::default();
+        let Turn { held: found, events, .. } = held.check(index, &key("web"), |_, _, _| false, (NOW, NOW));
+        let notes = events.into_iter().map(|event| event.note).collect();
+        Some((found?.until.as_second(), held.blocked() == 0, notes))
     }
 
     #[test]
     fn closed_windows_postpone_until_they_open() {
-        let own = |window: &str| Record { window: Some(window.into()), ..pending(&[used("a", Some(1))]) };
+        let own = |text: &str| Record { gates: window(text), ..pending(&[used("a", Some(1))]) };
         let none = pending(&[used("a", Some(1))]);
         // It is midnight.
         for (what, record, of_source, of_namespace, expected) in [
@@ -171,29 +251,43 @@ mod tests {
         ] {
             let mut index = index(&[("web", record)]);
             index.set_read(&source("a"), Some(gated("a", of_source, None)), &mut Vec::new());
-            let settings =
-                NamespaceSettings { window: of_namespace.map(Into::into), ..NamespaceSettings::default() };
+            let settings = NamespaceSettings {
+                gates: of_namespace.map(window).unwrap_or_default(),
+                ..NamespaceSettings::default()
+            };
             index.apply_namespace_settings(&"ns".into(), settings, &mut Vec::new());
-            assert_eq!(wait(&index, record), expected.map(|until| (until, true, Vec::new())), "{what}");
+            assert_eq!(wait(&index), expected.map(|until| (until, true, Vec::new())), "{what}");
         }
         let seen = record("web", &[used("a", Some(2))]);
         let mut index = index(&[("web", &seen)]);
         index.set_read(&source("a"), Some(gated("a", Some("12:00-13:00"), None)), &mut Vec::new());
-        assert_eq!(wait(&index, &seen), None, "the source moves nothing");
+        assert_eq!(wait(&index), None, "the source moves nothing");
     }
 
     #[test]
     fn invalid_settings_are_reported() {
         let record = pending(&[used("a", Some(1))]);
-        for (window, set, part) in
+        for (invalid, set, part) in
             [(Some("never"), None, "confrev.dev/window"), (None, Some("shop"), "confrev.dev/set")]
         {
             let mut index = index(&[("web", &record)]);
-            index.set_read(&source("a"), Some(gated("a", window, set)), &mut Vec::new());
-            let (until, is_expected, notes) = wait(&index, &record).unwrap();
+            index.set_read(&source("a"), Some(gated("a", invalid, set)), &mut Vec::new());
+            let (until, is_expected, notes) = wait(&index).unwrap();
             assert_eq!((until, is_expected, notes.len()), (600, false, 1), "{notes:?}");
             assert!(notes[0].contains(part), "{notes:?}");
         }
+    }
+
+    /// The metric names the gate that the commands name.
+    #[test]
+    fn window_of_workload_hides_no_invalid_setting() {
+        let record = Record { gates: window("12:00-13:00"), ..pending(&[used("a", Some(1))]) };
+        let mut index = index(&[("web", &record)]);
+        index.set_read(&source("a"), Some(gated("a", Some("never"), None)), &mut Vec::new());
+        let mut held = HeldWorkloads::default();
+        held.check(&index, &key("web"), |_, _, _| false, (NOW, NOW));
+        let gates = held.by_gate().into_iter().filter(|(_, count)| *count > 0);
+        assert_eq!(gates.map(|(gate, _)| gate.name()).collect::<Vec<_>>(), ["invalid"]);
     }
 
     /// The source a of the set changes. What is the source b to the workload?
@@ -223,9 +317,9 @@ mod tests {
             let changes = &mut Vec::new();
             index.set_read(&source("a"), Some(gated("a", None, Some("shop/1"))), changes);
             index.set_read(&source("b"), Some(known), changes);
-            assert_eq!(wait(&index, &record), expected, "{what}");
+            assert_eq!(wait(&index), expected, "{what}");
             index.set_source_unknown(&source("b"));
-            assert_eq!(wait(&index, &record), Some((1, true, Vec::new())), "{what}, and is read again");
+            assert_eq!(wait(&index), Some((1, true, Vec::new())), "{what}, and is read again");
         }
     }
 
@@ -240,15 +334,15 @@ mod tests {
         let a = SourceRecord { gates: gated("a", None, Some("shop/1")).gates, ..reverting("a", 2) };
         index.set_read(&source("a"), Some(a), changes);
         index.set_read(&source("b"), Some(gated("b", None, Some("shop/2"))), changes);
-        assert_eq!(wait(&index, &record), Some((600, false, Vec::new())));
+        assert_eq!(wait(&index), Some((600, false, Vec::new())));
         let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
         index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
-        assert_eq!(wait(&index, &record), None, "it goes back");
+        assert_eq!(wait(&index), None, "it goes back");
     }
 
     #[test]
     fn new_content_is_postponed_by_its_own_window() {
-        let record = Record { window: Some("00:00-12:00".into()), ..pending(&[used("a", Some(1))]) };
+        let record = Record { gates: window("00:00-12:00"), ..pending(&[used("a", Some(1))]) };
         let index = index(&[("web", &record)]);
         let reason = |window: &str| {
             let json = format!(
@@ -259,6 +353,6 @@ mod tests {
         };
         assert_eq!(reason("00:00-01:00"), None);
         let why = reason("01:00-02:00").unwrap();
-        assert!(why.contains("outside the window of ConfigMap \"a\""), "{why}");
+        assert!(why.to_string().contains("outside the window of ConfigMap \"a\""), "{why}");
     }
 }

@@ -1,6 +1,8 @@
 //! The numbers for metrics that summarize the state.
 
-use crate::{controller::reconcile::state::State, resolve::Record, telemetry::metrics::StateCounts};
+use crate::{
+    controller::reconcile::state::State, gates::Gate, resolve::Record, telemetry::metrics::StateCounts,
+};
 
 impl State {
     /// The numbers for metrics. A replica that does not lead reads no sources and rolls nothing, so it only reports numbers
@@ -37,8 +39,7 @@ impl State {
         };
         StateCounts {
             pending: self.queue.pending_rolls(),
-            held: self.held_workloads.len(),
-            baking: self.held_workloads.baking(),
+            blocked: self.held_workloads.blocked(),
             pinned: count(&|namespace, record| index.pinned(namespace, record).next().is_some()),
             on_hold: count(&|_, record| record.uses.iter().any(|used| used.on_hold)),
             unresolved: count(&|namespace, record| index.unresolved(namespace, record).next().is_some()),
@@ -46,6 +47,13 @@ impl State {
             unverifiable,
             ..known
         }
+    }
+}
+
+impl State {
+    /// How many pending workloads each gate keeps from new content. A replica that does not lead asks no gate.
+    pub fn waiting(&self, leads: bool) -> Vec<(Gate, usize)> {
+        if leads { self.held_workloads.by_gate() } else { Gate::all().map(|gate| (gate, 0)).collect() }
     }
 }
 
@@ -65,9 +73,14 @@ mod tests {
                 state::State,
             },
         },
+        gates::Gate,
         resolve::Health,
         telemetry::metrics::StateCounts,
     };
+
+    fn gate(name: &str) -> Gate {
+        Gate::named(name).unwrap()
+    }
 
     /// A workload in each state that is counted, and two that are held.
     fn busy() -> State {
@@ -81,8 +94,8 @@ mod tests {
         ]);
         state.index.set_read(&source("none"), None, &mut Vec::new());
         state.queue.schedule(Task::Roll(key("waits")), at(5));
-        state.held_workloads.postpone(&key("waits"), false);
-        state.held_workloads.postpone(&key("bakes"), true);
+        state.held_workloads.hold(&key("waits"), gate("failed"), false);
+        state.held_workloads.hold(&key("bakes"), gate("wave"), true);
         state
     }
 
@@ -101,12 +114,15 @@ mod tests {
         let objects =
             StateCounts { workloads: 6, sources: 3, snapshots: 6, index_bytes, ..StateCounts::default() };
         assert_eq!(state.standing(false), objects);
-        let decided = StateCounts { pending: 1, held: 2, baking: 1, pinned: 1, ..objects };
+        let decided = StateCounts { pending: 1, blocked: 1, pinned: 1, ..objects };
         assert_eq!(state.standing(true), StateCounts { on_hold: 1, unresolved: 1, lost: 1, ..decided });
         state.held_workloads.release(&key("bakes"));
         assert!(state.held_workloads.is_held(&key("waits")));
         assert!(!state.held_workloads.is_held(&key("bakes")));
-        assert_eq!((state.standing(true).held, state.standing(true).baking), (1, 0));
+        assert_eq!(state.standing(true).blocked, 1);
+        let waiting =
+            |leads| state.waiting(leads).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>();
+        assert_eq!((waiting(true), waiting(false)), (vec![(gate("failed"), 1)], Vec::new()));
     }
 
     #[test]

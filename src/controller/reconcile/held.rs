@@ -5,24 +5,24 @@ use std::{collections::HashMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::event_texts;
+use super::{
+    event_texts,
+    gates::{Question, TURN, ask_again, invalid, of_workload_alone},
+};
 use crate::{
     cluster::{Event, WorkloadKey},
     controller::{
         index::{Index, changed_sources::ChangedSources, records::SourceRecord},
         name::Name,
     },
+    gates::{self, Answer, Gate, Why},
     resolve::{
-        ChangeVerdict, Health, Member, Proof, Record, RollOrder, RunState, SetVersion, Spread, Standing,
-        Wait, Waiting, WorkloadView,
+        ChangeVerdict, Health, Member, Proof, Record, SetVersion, Spread, Standing, Wait, Waiting,
+        WorkloadView,
     },
     snapshot::{Digest, Digests, ObjectName},
 };
 
-/// How long a held workload waits before its turn is checked again.
-pub(crate) const TURN: SignedDuration = SignedDuration::from_secs(1);
-/// The longest that it waits if the bake time of a wave lasts longer: a workload may be deleted meanwhile.
-pub(super) const BAKE: SignedDuration = SignedDuration::from_secs(5);
 /// How long a finding that held one workload counts for others without another check. A check reads all workloads that use
 /// the source, and as many may be held.
 const FRESH: SignedDuration = SignedDuration::from_millis(500);
@@ -59,9 +59,8 @@ impl Recent {
 /// The holds of all workloads.
 #[derive(Debug, Default)]
 pub(crate) struct HeldWorkloads {
-    /// Workloads that are held until others prove a content sound, or by a window or a set. Each with whether only the bake
-    /// time of a wave, its turn, a running analysis or a window holds it.
-    held: HashMap<WorkloadKey, bool>,
+    /// Workloads that a gate holds, each with whether the wait ends by itself.
+    held: HashMap<WorkloadKey, (Gate, bool)>,
     /// By source, or by group. Nothing that lets a workload roll is remembered: the next one must see its roll.
     recent: HashMap<Name, Recent>,
     /// The last reported hold of each source, until it ends.
@@ -88,117 +87,157 @@ pub(crate) struct Held {
     pub new: Vec<Name>,
 }
 
+/// A source to whose content a workload would move, and does not now.
+pub(super) struct Shut<'i> {
+    pub(super) source: Name,
+    known: &'i SourceRecord,
+    pub(super) why: Why<WorkloadKey>,
+    /// The workload keeps its snapshot, or goes back to an earlier one.
+    is_refused: bool,
+    /// Another source of its set is shut: the reason is about that one.
+    is_joint: bool,
+}
+
+/// The answers of the gates about the sources to whose contents a workload would move.
+#[derive(Default)]
+pub(super) struct Answers<'i> {
+    pub(super) open: Vec<(Name, &'i SourceRecord)>,
+    pub(super) shut: Vec<Shut<'i>>,
+    /// The Events about waves that the workload begins, if it rolls.
+    begun: Vec<Event>,
+}
+
+impl Answers<'_> {
+    /// The sources of one set move together or not at all.
+    fn join_sets(&mut self) {
+        for (source, known) in std::mem::take(&mut self.open) {
+            match self.shut.iter().find(|shut| is_one_set(shut.known, known)) {
+                Some(Shut { why, .. }) => {
+                    let why = why.clone();
+                    self.shut.push(Shut { source, known, why, is_refused: false, is_joint: true });
+                }
+                None => self.open.push((source, known)),
+            }
+        }
+    }
+}
+
 impl HeldWorkloads {
-    /// Checks the turn of a pending workload, for each of its sources. A change that waits does not hold the changes of other
-    /// sources, if admission can keep the workload from its content.
+    /// Asks the gates about each source to whose content a workload would move. `since`: when it became pending.
+    pub(super) fn answers<'i>(
+        &mut self,
+        index: &'i Index,
+        key: &'i WorkloadKey,
+        record: &'i Record,
+        is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
+        (since, now): (Timestamp, Timestamp),
+    ) -> Answers<'i> {
+        let mut answers = Answers::default();
+        let sources = index.sources_of(key, record);
+        for (source, used, known) in
+            sources.filter(|(_, used, known)| record.is_pending_for(used, &known.present))
+        {
+            let mut begun = None;
+            let wait = || self.wait(index, (&source, known), (key, record), &is_rolling, &mut begun, now);
+            let mut question =
+                Question { index, key, record, source: &source, used, known, wait, since, now };
+            let answer = gates::answer(&mut question);
+            match answer {
+                Answer::Open => answers.open.push((source, known)),
+                Answer::Wait(why) => {
+                    answers.shut.push(Shut { source, known, why, is_refused: false, is_joint: false });
+                }
+                Answer::Refuse(why) => {
+                    answers.shut.push(Shut { source, known, why, is_refused: true, is_joint: false });
+                }
+            }
+            answers.begun.extend(begun);
+        }
+        answers.join_sets();
+        answers
+    }
+
+    /// Checks the turn of a pending workload, for each of its sources. `since`: when it became pending.
     pub(crate) fn check(
         &mut self,
         index: &Index,
         key: &WorkloadKey,
         is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
-        now: Timestamp,
+        (since, now): (Timestamp, Timestamp),
     ) -> Turn {
         let Some(record) = index.workload(key) else { return Turn::default() };
-        let has_failed = index.health(key, record) == Health::Failed;
         self.recent.retain(|_, recent| recent.is_fresh(now));
-        let mut waits: Vec<(Name, Wait<WorkloadKey>)> = Vec::new();
-        let mut begins: Vec<Event> = Vec::new();
-        let mut refused: Vec<Name> = Vec::new();
-        // The annotation `hold` decides about its sources, and no other workload.
-        let free = || index.sources_of(key, record).filter(|(_, used, _)| !used.on_hold);
-        for (name, used, known) in free() {
-            let is_limited = known.spread.is_limited() || index.is_grouped(&name);
-            if !is_limited || !record.is_pending_for(used, &known.present) {
-                continue;
-            }
-            // Nothing that was found out about a content keeps a workload that has it from another mode.
-            let has_seen = record.has_seen(&used.source, &known.present.digests);
-            // Admission keeps the workload from refused content, whatever else of it rolls.
-            if used.snapshot.is_some() && index.refused(&name).is_some() && !has_seen {
-                refused.push(name);
-                continue;
-            }
-            let Standing::Waits(Waiting { place }) = standing(index, key, record, &name, known) else {
-                continue;
-            };
-            match self.wait(index, &name, known, (key, has_failed, place), &is_rolling, now) {
-                Err(Wait::Bad(_) | Wait::Aborted | Wait::Refused) if has_seen => {}
-                Err(wait) => waits.push((name, wait)),
-                Ok(begun) => begins.extend(begun),
+        let Answers { open, shut, begun } = self.answers(index, key, record, is_rolling, (since, now));
+        let mut events = Vec::new();
+        // A failed workload is not held by others, which says nothing about the rest.
+        if index.health(key, record) != Health::Failed {
+            let freed = shut
+                .iter()
+                .filter(|shut| matches!(&shut.why, Why::Others(wait) if !matches!(wait, Wait::Bad(_))));
+            let ended = open.iter().map(|(source, known)| (source, *known));
+            for (source, known) in ended.chain(freed.map(|shut| (&shut.source, shut.known))) {
+                if !record.has_seen(&source.object, &known.present.digests) {
+                    events.extend(self.end_report(index, source, now));
+                }
             }
         }
-        let is_bad =
-            |source: &Name| waits.iter().any(|(of, wait)| of == source && matches!(wait, Wait::Bad(_)));
-        // A failed workload is not held by others, which says nothing about the rest.
-        let changed = free().filter(|_| !has_failed).filter_map(|(name, used, known)| {
-            (!record.has_seen(&used.source, &known.present.digests) && !is_bad(&name)).then_some(name)
-        });
-        let changed: Vec<_> = changed.collect();
-        let ended = changed.iter().filter(|source| !refused.contains(source));
-        let mut events: Vec<_> = ended.filter_map(|source| self.end_report(index, source, now)).collect();
-        let waiting = if waits.is_empty() && refused.is_empty() {
-            Some(Vec::new())
-        } else {
-            let is_waiting = !waits.is_empty();
-            // Those of one set move together or not at all.
-            let waits = |source: &Name| waits.iter().any(|(of, _)| of == source);
-            let is_joint = |source: &Name, known: &SourceRecord| {
-                let held = free().filter(|(of, ..)| waits(of) || refused.contains(of));
-                held.into_iter().any(|(_, _, of)| is_one_set(of, known)) && !refused.contains(source)
-            };
-            let pending = free().filter(|(_, used, known)| record.is_pending_for(used, &known.present));
-            let (kept, others): (Vec<_>, Vec<_>) =
-                pending.partition(|(name, _, known)| waits(name) || is_joint(name, known));
-            let has_other = others.iter().any(|(name, ..)| !refused.contains(name));
-            let joins = !is_waiting && index.joining(key).is_some();
-            let rolls = has_other || joins || index.is_returning(key, record);
-            let mut kept: Vec<_> = kept.into_iter().map(|(name, ..)| name).collect();
-            kept.dedup();
-            rolls.then_some(kept)
-        };
-        if let Some(waiting) = waiting {
+        let returns = index.is_returning(key, record);
+        let moves_sources = returns || !open.is_empty() || !shut.is_empty();
+        let whole = of_workload_alone(index, key, record, moves_sources, (since, now));
+        let is_waiting = shut.iter().any(|shut| !shut.is_refused);
+        let joins = !is_waiting && index.joining(key).is_some();
+        let rolls = shut.is_empty() || !open.is_empty() || joins || returns;
+        if rolls && whole.is_none() {
             self.held.remove(key);
-            events.extend(begins);
+            events.extend(begun);
+            // The gates are about new content, and not about a return to an earlier one.
+            let goes_back = |source: &Name| {
+                let mut uses = record.uses.iter().filter(|used| used.source == source.object);
+                uses.any(|used| index.returns(key, record, used))
+            };
+            let mut waiting: Vec<_> =
+                shut.into_iter().map(|shut| shut.source).filter(|source| !goes_back(source)).collect();
+            waiting.dedup();
             return Turn { held: None, waiting, events };
         }
-        if waits.is_empty() {
-            self.held.insert(key.clone(), false);
-            let held = Some(Held { until: now + BAKE, new: Vec::new() });
-            return Turn { held, waiting: Vec::new(), events };
+        // The chain has the first word, as in all commands.
+        let whys = || shut.iter().filter(|shut| !shut.is_joint).map(|shut| &shut.why).chain(&whole);
+        if let Some(why) = whys().find(|why| !why.is_refusal()).or_else(|| whys().next()) {
+            self.held.insert(key.clone(), (why.gate(), whys().all(Why::ends_by_itself)));
         }
-        let bakes = waits.iter().all(|(_, wait)| is_expected(wait));
-        self.held.insert(key.clone(), bakes);
+        let until = whys().map(|why| ask_again(why, now)).min().unwrap_or(now + TURN);
         let mut new = Vec::new();
-        let mut until = now + TURN;
-        for (source, wait) in waits {
-            match wait {
-                Wait::Bad(proof) if self.set_reported(index, &source, &proof, now) => new.push(source),
-                Wait::Invalid(why) => {
-                    events.extend(event_texts::invalid_on_source(index, &source, &why, now));
-                }
-                Wait::Bake(end) => until = until.max(end.min(now + BAKE)),
-                Wait::Bad(_)
-                | Wait::Full
-                | Wait::Unproven
-                | Wait::Turn
-                | Wait::Analysis(_)
-                | Wait::Aborted
-                | Wait::Refused => {}
+        let of_sources =
+            shut.iter().filter(|shut| !shut.is_joint).map(|shut| (Some(&shut.source), &shut.why));
+        for (source, why) in whole.iter().map(|why| (None, why)).chain(of_sources) {
+            let event = invalid(index, key, source, why, now);
+            events.extend(event.filter(|event| !events.contains(event)));
+            if let (Some(source), Why::Others(Wait::Bad(proof))) = (source, why)
+                && self.set_reported(index, source, proof, now)
+            {
+                new.push(source.clone());
             }
         }
         Turn { held: Some(Held { until, new }), waiting: Vec::new(), events }
     }
 
-    /// Why a workload may not roll to the content of a source yet. `Ok`: it may; with an Event if it begins a wave.
+    /// Why others hold a workload from the content of a source; `begun` is the Event if it begins a wave.
     fn wait(
         &mut self,
         index: &Index,
-        source: &Name,
-        known: &SourceRecord,
-        (waiting, has_failed, place): (&WorkloadKey, bool, RollOrder),
+        (source, known): (&Name, &SourceRecord),
+        (key, record): (&WorkloadKey, &Record),
         is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
+        begun: &mut Option<Event>,
         now: Timestamp,
-    ) -> Result<Option<Event>, Wait<WorkloadKey>> {
+    ) -> Option<Wait<WorkloadKey>> {
+        if !(known.spread.is_limited() || index.is_grouped(source)) {
+            return None;
+        }
+        let Standing::Waits(Waiting { place }) = standing(index, key, record, source, known) else {
+            return None;
+        };
+        let has_failed = index.health(key, record) == Health::Failed;
         let scope = index.scope(source);
         let verdict = index.own_verdict(source, known);
         let is_of_it = |recent: &&Recent| {
@@ -206,22 +245,23 @@ impl HeldWorkloads {
         };
         let recent = self.recent.get(&scope).filter(is_of_it);
         if let Some(wait) = recent.and_then(|recent| recent.spread.wait(has_failed, place)) {
-            return Err(wait);
+            return Some(wait);
         }
         if index.awaits_sibling(source) {
-            return Err(Wait::Turn);
+            return Some(Wait::Turn);
         }
-        let is_rolling = |key: &WorkloadKey, record: &Record, content: Option<(&ObjectName, &Digest)>| {
-            key != waiting && is_rolling(key, record, content)
+        let is_rolling = |other: &WorkloadKey, record: &Record, content: Option<(&ObjectName, &Digest)>| {
+            other != key && is_rolling(other, record, content)
         };
-        let Some(spread) = spread(index, source, known, is_rolling, now) else { return Ok(None) };
+        let spread = spread(index, source, known, is_rolling, now)?;
         let Some(wait) = spread.wait(has_failed, place) else {
-            let begun = spread.progress().filter(|progress| progress.begins);
-            return Ok(begun.and_then(|progress| event_texts::wave_begins(index, source, progress, now)));
+            let progress = spread.progress().filter(|progress| progress.begins)?;
+            *begun = event_texts::wave_begins(index, source, progress, now);
+            return None;
         };
         self.recent
             .insert(scope, Recent { spread, content: known.present.digests.clone(), verdict, at: now });
-        Err(wait)
+        Some(wait)
     }
 
     /// Records that a hold is reported. Returns whether it is new.
@@ -257,14 +297,15 @@ impl HeldWorkloads {
         if is_present { None } else { self.end_report(index, source, now) }
     }
 
-    /// How many workloads are held.
-    pub(crate) fn len(&self) -> usize {
-        self.held.len()
+    /// How many workloads each gate holds.
+    pub(crate) fn by_gate(&self) -> Vec<(Gate, usize)> {
+        let held = |gate| self.held.values().filter(|(of, _)| *of == gate).count();
+        Gate::all().map(|gate| (gate, held(gate))).collect()
     }
 
-    /// How many of them wait for the bake time of a wave, their turn in it, a running analysis or a window.
-    pub(crate) fn baking(&self) -> usize {
-        self.held.values().filter(|bakes| **bakes).count()
+    /// How many of them wait until others are healthy, or until a person acts.
+    pub(crate) fn blocked(&self) -> usize {
+        self.held.values().filter(|(_, ends_by_itself)| !ends_by_itself).count()
     }
 
     /// Whether a workload was held when its turn was last checked.
@@ -272,9 +313,10 @@ impl HeldWorkloads {
         self.held.contains_key(key)
     }
 
-    /// Records that a window or a set holds a workload. `is_expected`: only the time does.
-    pub(crate) fn postpone(&mut self, key: &WorkloadKey, is_expected: bool) {
-        self.held.insert(key.clone(), is_expected);
+    /// Records that a gate holds a workload.
+    #[cfg(test)]
+    pub(crate) fn hold(&mut self, key: &WorkloadKey, gate: Gate, ends_by_itself: bool) {
+        self.held.insert(key.clone(), (gate, ends_by_itself));
     }
 
     /// Records that a workload is not held.
@@ -302,7 +344,11 @@ impl HeldWorkloads {
     pub(crate) fn event(&self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
         let current = index.existing_source(source)?.present.digests.current();
         let report = self.reported.get(source).filter(|report| report.digest == current)?;
-        let held = index.workloads_using(source).filter(|(key, _)| self.held.contains_key(*key)).count();
+        let is_held = |key: &WorkloadKey| {
+            let is_proof = matches!(&report.proof, Proof::Workload { workload: Some(of), .. } if of == key);
+            !is_proof && self.held.get(key).is_some_and(|(gate, _)| gate.is_about_others())
+        };
+        let held = index.workloads_using(source).filter(|(key, _)| is_held(key)).count();
         let event = event_texts::held(index, source, &report.proof, held, now)?;
         Some(Event { same: report.since.to_string(), ..event })
     }
@@ -314,17 +360,6 @@ fn is_one_set(one: &SourceRecord, other: &SourceRecord) -> bool {
         SetVersion::parse(of.spread.set.as_deref()?).map(|set| set.name)
     }
     set(one).is_some_and(|name| set(other) == Some(name))
-}
-
-/// Whether a wait ends by itself: no person needs to act.
-fn is_expected(wait: &Wait<WorkloadKey>) -> bool {
-    match wait {
-        Wait::Bake(_) | Wait::Turn => true,
-        Wait::Analysis(run) => matches!(run.state, RunState::Unknown | RunState::Running),
-        Wait::Bad(_) | Wait::Full | Wait::Invalid(_) | Wait::Unproven | Wait::Aborted | Wait::Refused => {
-            false
-        }
-    }
 }
 
 /// Why workloads would not roll to content that a source is about to get; `None` if nothing is known against it.
@@ -417,6 +452,8 @@ pub(super) fn standing(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{
         cluster::Precondition,
@@ -439,12 +476,17 @@ mod tests {
     /// Until when the workload is held in milliseconds, and the sources whose hold is to be reported; and the Events.
     fn check(state: &mut State, name: &str, now: Timestamp) -> (Option<(i64, Vec<Name>)>, Vec<Event>) {
         let Turn { held, events, .. } =
-            state.held_workloads.check(&state.index, &key(name), |_, _, _| false, now);
+            state.held_workloads.check(&state.index, &key(name), |_, _, _| false, (now, now));
         (held.map(|held| (held.until.as_millisecond(), held.new)), events)
     }
 
     fn is_held(state: &mut State, name: &str, now: Timestamp) -> bool {
         check(state, name, now).0.is_some()
+    }
+
+    /// How many held workloads wait for the time, or their turn.
+    fn baking(state: &State) -> usize {
+        state.held() - state.held_workloads.blocked()
     }
 
     fn refuse(state: &mut State, name: &str) {
@@ -465,16 +507,12 @@ mod tests {
             assert_eq!(found.is_fresh(then), is_fresh, "after {milliseconds} ms");
         }
         assert!(is_held(&mut state, "other", at(10)));
-        assert_eq!(
-            (state.held_workloads.len(), state.held_workloads.baking()),
-            (2, 0),
-            "a person may need to act"
-        );
+        assert_eq!((state.held(), baking(&state)), (2, 0), "a person may need to act");
         let now = at(10);
         let other = limited("a", 2, &[("max-in-flight", "2")]);
         state.update(now, |index, changes| index.set_read(&source("a"), Some(other), changes));
         assert!(!is_held(&mut state, "waits", now), "other settings count at once");
-        assert_eq!(state.held_workloads.len(), 1);
+        assert_eq!(state.held(), 1);
     }
 
     #[test]
@@ -484,14 +522,14 @@ mod tests {
         for (millisecond, until) in [(1_000, 6_000), (8_000, 10_000), (9_500, 10_500)] {
             let now = Timestamp::from_millisecond(millisecond).unwrap();
             assert_eq!(check(&mut state, "waits", now).0, Some((until, Vec::new())));
-            assert_eq!((state.held_workloads.len(), state.held_workloads.baking()), (1, 1));
+            assert_eq!((state.held(), baking(&state)), (1, 1));
         }
         let mut turns = ["waits", "other"].map(|name| check(&mut state, name, at(11)));
         turns.sort_by_key(|(held, _)| held.is_some());
         let [(first, events), (second, none)] = turns;
         assert_eq!((first, second), (None, Some((12_000, Vec::new()))), "the other one waits for its turn");
         assert_eq!(events.iter().map(|event| event.reason).collect::<Vec<_>>(), [Reason::WaveBegun]);
-        assert_eq!((none.len(), state.held_workloads.len(), state.held_workloads.baking()), (0, 1, 1));
+        assert_eq!((none.len(), state.held(), baking(&state)), (0, 1, 1));
     }
 
     /// After a start, workloads of a namespace whose source is not read yet could be missed, and too many would move.
@@ -508,33 +546,9 @@ mod tests {
             assert!(!is_held(&mut state, "waits", now), "no workload uses it");
             state.index.apply_workload(&elsewhere, Some(on(1, Health::Settled)), &mut Vec::new());
             assert_eq!(check(&mut state, "waits", now).0, Some((13_000, Vec::new())));
-            assert_eq!(state.held_workloads.baking(), 1, "no person needs to act");
+            assert_eq!(baking(&state), 1, "no person needs to act");
             state.update(now, |index, changes| index.set_read(&sibling, known, changes));
             assert!(!is_held(&mut state, "waits", now));
-        }
-    }
-
-    #[test]
-    fn only_time_and_analyses_end_waits_by_themselves() {
-        let analysis = |state| Wait::Analysis(crate::resolve::AnalysisRun { name: "run".into(), state });
-        let proof = Proof::Workload { workload: Some(key("web")), rolled_back: false };
-        for (wait, expected) in [
-            (Wait::Bake(at(1)), true),
-            (Wait::Turn, true),
-            (analysis(RunState::Unknown), true),
-            (analysis(RunState::Running), true),
-            (analysis(RunState::Successful), false),
-            (analysis(RunState::Failed("x".into())), false),
-            (analysis(RunState::Undecided("x".into())), false),
-            (analysis(RunState::Unavailable("x".into())), false),
-            (Wait::Bad(proof), false),
-            (Wait::Full, false),
-            (Wait::Invalid("x".into()), false),
-            (Wait::Unproven, false),
-            (Wait::Aborted, false),
-            (Wait::Refused, false),
-        ] {
-            assert_eq!(is_expected(&wait), expected, "{wait:?}");
         }
     }
 
@@ -594,7 +608,7 @@ mod tests {
             }
             let (held, events) = check(&mut state, "web", at(10));
             assert_eq!(held, (!rolls).then(|| (15_000, Vec::new())), "{what}");
-            assert_eq!((events, state.held_workloads.baking()), (Vec::new(), 0), "{what}");
+            assert_eq!((events, baking(&state)), (Vec::new(), 0), "{what}");
             assert_eq!(state.held_workloads.is_held(&key("web")), !rolls, "{what}");
             let condition = Precondition::Version("7".to_owned());
             state.index.apply_joining(&key("web"), record, condition, &mut Vec::new());
@@ -641,7 +655,7 @@ mod tests {
                 set_source(&mut state, name, known);
             }
             let Turn { held, waiting, .. } =
-                state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, at(10));
+                state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, (at(10), at(10)));
             let expected = if rolls { vec![source("a")] } else { Vec::new() };
             assert_eq!((held.is_none(), waiting), (rolls, expected), "{what}");
             assert_eq!(state.held_workloads.is_held(&key("web")), !rolls, "{what}");
@@ -680,14 +694,14 @@ mod tests {
                 limited("a", 2, &[set, ("on-failure", "revert")]),
                 limited("b", 3, &[one, set]),
                 true,
-                Some(vec!["b"]),
+                Some(vec!["a", "b"]),
             ),
             (
                 "b has no limits beside it",
                 limited("a", 2, &[set, ("on-failure", "revert")]),
                 limited("b", 3, &[set]),
                 true,
-                Some(vec!["b"]),
+                Some(vec!["a", "b"]),
             ),
         ] {
             let names = ["a", "b", "c"];
@@ -703,10 +717,54 @@ mod tests {
                 refuse(&mut state, "a");
             }
             let Turn { held, waiting, .. } =
-                state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, at(10));
+                state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, (at(10), at(10)));
             let found = held.is_none().then(|| waiting.iter().map(|of| &*of.object.name).collect::<Vec<_>>());
             assert_eq!(found, expected, "{what}");
         }
+    }
+
+    /// The others of its set wait as well, and have no reason of their own.
+    #[test]
+    fn joint_source_reports_no_hold() {
+        let set = ("set", "shop/1");
+        let web =
+            having_seen(record("web", &["a", "b"].map(|name| used(name, Some(1)))), &[("a", 1), ("b", 1)]);
+        let mut state = state(&[("moved", &on(2, Health::Failed)), ("web", &web)]);
+        for (name, settings) in [("a", &[("max-in-flight", "5"), set][..]), ("b", &[set])] {
+            set_source(&mut state, name, limited(name, 2, settings));
+        }
+        assert_eq!(check(&mut state, "web", at(10)).0, Some((11_000, vec![source("a")])));
+    }
+
+    /// No source moves it. Its namespace has opted out.
+    #[test]
+    fn interval_delays_roll_without_source() {
+        let rolled = |content| Record {
+            last_roll: Some(at(5)),
+            min_interval: Duration::from_secs(10),
+            ..on(content, Health::Settled)
+        };
+        let mut state = state(&[("web", &rolled(2))]);
+        set_source(&mut state, "a", limited("a", 2, &[]));
+        assert_eq!(check(&mut state, "web", at(6)), (Some((15_000, Vec::new())), Vec::new()));
+        assert_eq!(check(&mut state, "web", at(15)), (None, Vec::new()));
+    }
+
+    /// The source of the refused content changes its mode as well, which the interval delays.
+    #[test]
+    fn return_waits_for_no_gate_of_its_source() {
+        let known = reverting("a", 2);
+        let known = SourceRecord { present: Present { live: Some(true), ..known.present.clone() }, ..known };
+        let web = Record {
+            last_roll: Some(at(5)),
+            min_interval: Duration::from_secs(10),
+            ..on(2, Health::Failed).tied(&object("a"), |tie| tie.previous = Some(snapshot("a", 1)))
+        };
+        let mut state = state(&[("web", &web)]);
+        set_source(&mut state, "a", known);
+        refuse(&mut state, "a");
+        let turn = state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, (at(6), at(6)));
+        assert!(turn.held.is_none() && turn.waiting.is_empty(), "{turn:?}");
     }
 
     /// A source with waves that stays as written moves no workload, and holds none.
@@ -755,7 +813,7 @@ mod tests {
                     set_source(&mut state, name, limited(name, content(name), &settings));
                 }
                 let turns = names.map(|name| {
-                    state.held_workloads.check(&state.index, &key(name), |_, _, _| false, at(10))
+                    state.held_workloads.check(&state.index, &key(name), |_, _, _| false, (at(10), at(10)))
                 });
                 let may = turns.iter().filter(|turn| turn.held.is_none());
                 let moves: Vec<_> = may.map(|turn| 2 - turn.waiting.len()).collect();
@@ -864,7 +922,7 @@ mod tests {
             promoted(failed(None)),
             &mut Vec::new(),
         );
-        let of_other = state.held_workloads.check(&state.index, &web, |_, _, _| false, at(10));
+        let of_other = state.held_workloads.check(&state.index, &web, |_, _, _| false, (at(10), at(10)));
         assert!(of_other.held.is_some(), "it is refused there");
         assert!(!is_held(&mut state, "waits", at(10)), "it is promoted here");
     }

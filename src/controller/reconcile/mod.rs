@@ -21,6 +21,7 @@ pub(crate) mod reconciled;
 pub(crate) mod refusals;
 pub(crate) mod relists;
 pub(crate) mod report;
+pub(crate) mod rested;
 pub(crate) mod rolls;
 pub(crate) mod snapshot;
 pub(crate) mod source;

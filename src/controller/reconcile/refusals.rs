@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{event_texts, held::standing, reconciled::Reconciled, state::State};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         name::Name,
         queue::Task,
     },
-    resolve::{Health, Record, RecordedFailure, Referrer, Standing, Verdict, roll_time},
+    resolve::{Health, Moved, Record, RecordedFailure, Referrer, SpreadPolicy, Standing, Verdict, roll_time},
 };
 
 /// The reason of a refusal that comes from another namespace of the group. It names nothing of that namespace.
@@ -25,16 +25,23 @@ const FAILED_ELSEWHERE: &str = "the change failed in another namespace of the gr
 impl State {
     /// Queues a check whether a workload failed because of a content, if that is possible.
     pub(super) fn enqueue_judgement(&mut self, key: &WorkloadKey, now: Timestamp) {
-        let Some(record) = self.index.workload(key) else { return };
-        let is_moved = || {
-            record.ties.iter().filter(|(_, tie)| tie.moved.is_some()).any(|(source, _)| {
-                let name = Name::new(Arc::clone(&key.namespace), source.clone());
-                self.index
-                    .existing_source(&name)
-                    .is_some_and(|known| self.index.change(&name, known).policy().is_limited())
-            })
+        let Some(record) = self.index.workload(key) else {
+            self.rested.forget(key);
+            return;
         };
-        if self.index.health(key, record) != Health::Settled && is_moved() {
+        let is_moved = record.ties.iter().filter(|(_, tie)| tie.moved.is_some()).any(|(source, _)| {
+            let name = Name::new(Arc::clone(&key.namespace), source.clone());
+            self.index
+                .existing_source(&name)
+                .is_some_and(|known| self.index.change(&name, known).policy().is_limited())
+        });
+        let health = self.index.health(key, record);
+        if is_moved {
+            self.rested.observe(key, (record.generation, health), now);
+        } else {
+            self.rested.forget(key);
+        }
+        if !health.is_at_rest() && is_moved {
             self.queue.schedule(Task::Judge(key.clone()), now);
         }
     }
@@ -94,14 +101,34 @@ impl State {
             {
                 continue;
             }
-            if moved.fails_by_move(now) {
-                let reason = format!("{} failed: {}", self.index.display_short(key), self.cause(key, record));
+            let policy = change.policy();
+            let in_bake = self.fails_in_bake(key, &moved, &policy);
+            let cause = if moved.fails_by_move(now) {
+                Some(self.cause(key, record).to_owned())
+            } else {
+                let after = policy.unhealthy_after.as_secs();
+                in_bake
+                    .filter(|due| *due <= now)
+                    .map(|_| format!("pods were not available for {after} s in its bake time"))
+            };
+            if let Some(cause) = cause {
+                let reason = format!("{} failed: {cause}", self.index.display_short(key));
                 let Some(action) = self.fail(&source, snapshot, &reason, now) else { continue };
                 return Reconciled::Act(action);
             }
-            again = moved.deadline.filter(|deadline| *deadline > now).into_iter().chain(again).min();
+            let times = moved.deadline.into_iter().chain(in_bake).filter(|time| *time > now);
+            again = times.chain(again).min();
         }
         again.map_or(Reconciled::Done, Reconciled::Later)
+    }
+
+    /// When a workload that the controller moved has failed, if its rollout has ended and its pods became unavailable in its bake time.
+    fn fails_in_bake(&self, key: &WorkloadKey, moved: &Moved, policy: &SpreadPolicy) -> Option<Timestamp> {
+        let is_by_move = moved.in_turn && !moved.written_since && !moved.was_unhealthy;
+        let since = self.rested.broken_since(key).filter(|_| is_by_move)?;
+        let baked = moved.since?.saturating_add(SignedDuration::try_from(policy.bake).ok()?).ok()?;
+        let after = SignedDuration::try_from(policy.unhealthy_after).ok()?;
+        since.checked_add(after).ok().filter(|_| since < baked)
     }
 
     /// Records the failed analysis of a change in the namespace of its first source, if it takes workloads back.
@@ -324,6 +351,49 @@ mod tests {
         }
     }
 
+    /// The pods become unavailable 8 s after the move.
+    #[test]
+    fn workload_that_breaks_in_its_bake_has_failed() {
+        let waves = |bake| [("waves", "1"), ("bake", bake), ("unhealthy-after", "5s")];
+        let was_unhealthy = moved(Health::Unavailable).tied(&object("a"), |tie| tie.unhealthy = true);
+        let broken = moved(Health::Unavailable);
+        for (what, record, bake, second, expected) in [
+            ("it may recover", &broken, "10s", 12, "later 13000"),
+            ("it does not", &broken, "10s", 13, "SetVerdict"),
+            ("it had baked before", &broken, "8s", 13, "done"),
+            ("it was unhealthy before", &was_unhealthy, "10s", 13, "done"),
+        ] {
+            let mut state = moved_one(Health::Settled, &waves(bake));
+            state.apply_workload(&key("moved"), Some(record.clone()), at(1));
+            assert_eq!(brief(&state.judge(&key("moved"), at(9))), "done", "{what}, in its rollout");
+            state.apply_workload(&key("moved"), Some(moved(Health::Settled)), at(2));
+            let scaled = Record { generation: Some(2), ..record.clone() };
+            state.apply_workload(&key("moved"), Some(scaled), at(3));
+            assert_eq!(brief(&state.judge(&key("moved"), at(9))), "done", "{what}, and is scaled");
+            state.apply_workload(&key("moved"), Some(moved(Health::Settled)), at(7));
+            state.apply_workload(&key("moved"), Some(record.clone()), at(8));
+            assert_eq!(brief(&state.judge(&key("moved"), at(second))), expected, "{what}");
+            state.apply_workload(&key("moved"), Some(moved(Health::Settled)), at(9));
+            state.apply_workload(&key("moved"), Some(record.clone()), at(11));
+            assert_eq!(
+                brief(&state.judge(&key("moved"), at(60))),
+                "done",
+                "{what}, and again after its bake"
+            );
+        }
+    }
+
+    /// After a start, the health of a workload is not known before the Rollouts of its namespace are.
+    #[test]
+    fn workload_may_break_after_a_restart() {
+        let mut state = state(&[("moved", &moved(Health::Settled))]);
+        let waves = [("waves", "1"), ("bake", "10s"), ("unhealthy-after", "5s")];
+        state.index.set_read(&source("a"), Some(limited("a", 2, &waves)), &mut Vec::new());
+        state.set_referrers_listed("ns", at(2));
+        state.apply_workload(&key("moved"), Some(moved(Health::Unavailable)), at(3));
+        assert_eq!(brief(&state.judge(&key("moved"), at(8))), "SetVerdict");
+    }
+
     /// A later write requires the version after the verdict.
     #[test]
     fn written_verdict_counts_unless_a_watch_is_ahead() {
@@ -463,7 +533,8 @@ mod tests {
             let mut state = judged(&[("waves", "1")], verdict);
             state.index.apply_workload(&key("moved"), failed, &mut Vec::new());
             state.index.apply_workload(&key("other"), None, &mut Vec::new());
-            let turn = state.held_workloads.check(&state.index, &key("waits"), |_, _, _| false, at(20));
+            let turn =
+                state.held_workloads.check(&state.index, &key("waits"), |_, _, _| false, (at(20), at(20)));
             assert_eq!(turn.held.is_some(), is_held, "{what}");
         }
     }

@@ -16,6 +16,7 @@ use super::{
     held::{HeldWorkloads, objection},
     missing_snapshots::MissingSnapshots,
     relists::Relists,
+    rested::RestedWorkloads,
     rolls::Rolls,
 };
 use crate::{
@@ -53,6 +54,8 @@ pub struct State {
     pub(in crate::controller) missing: MissingSnapshots,
     /// Since when a snapshot or bound object is unused.
     pub(in crate::controller) unused_since: HashMap<Name, Timestamp>,
+    /// The workloads of changes whose rollout has ended.
+    pub(super) rested: RestedWorkloads,
     /// How many snapshots were deleted early for the limit of bytes, since it was last asked.
     pub(in crate::controller) dropped_snapshots: u64,
     /// Whether the loss of a key was reported.
@@ -80,6 +83,7 @@ impl State {
             held_workloads: HeldWorkloads::default(),
             missing: MissingSnapshots::default(),
             unused_since: HashMap::new(),
+            rested: RestedWorkloads::default(),
             notices: Notices::default(),
             dropped_snapshots: 0,
             key_loss_is_reported: false,
@@ -162,9 +166,9 @@ impl State {
         self.queue.next(self.rolls.from())
     }
 
-    /// How many workloads are held by `max-in-flight`, waves, windows or sets.
+    /// How many pending workloads a gate keeps from new content.
     pub fn held(&self) -> usize {
-        self.held_workloads.len()
+        self.held_workloads.by_gate().iter().map(|(_, count)| count).sum()
     }
 
     /// The opted-in workloads whose templates use this source.
@@ -208,9 +212,16 @@ impl State {
         self.index.limited_namespaces()
     }
 
-    /// Records that all Rollouts of the namespace are known.
-    pub fn set_referrers_listed(&mut self, namespace: &str) {
-        self.index.referrers_mut().set_listed(namespace);
+    /// Records that all Rollouts of the namespace are known. Until then, the health of the workloads was not.
+    pub fn set_referrers_listed(&mut self, namespace: &str, now: Timestamp) {
+        if !self.index.referrers_mut().set_listed(namespace) {
+            return;
+        }
+        let workloads = self.index.workloads().filter(|(key, _)| *key.namespace == *namespace);
+        let keys: Vec<_> = workloads.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.enqueue_judgement(&key, now);
+        }
     }
 
     /// The worst health of the Rollouts that use a workload's template, for this generation of the workload; `None` if they
@@ -249,7 +260,8 @@ impl State {
         content: &Observed,
         now: Timestamp,
     ) -> Option<String> {
-        postponed(&self.index, key, self.index.workload(key)?, source, content, now)
+        let closed = postponed(&self.index, key, self.index.workload(key)?, source, content, now)?;
+        Some(format!("{closed} (annotation {})", closed.key()))
     }
 
     /// The workload's name in messages to users of its namespace.
@@ -325,7 +337,7 @@ mod tests {
         };
         assert_eq!(health(&state), None);
         set_source(&mut state, "a", limited("a", 2, &[("max-in-flight", "1")]));
-        assert_eq!(health(&state), Some(Health::Settled));
+        assert_eq!(health(&state), Some(Health::Idle), "no Rollout uses the template");
         let text = r#"{"spec":{"workloadRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}},
             "metadata":{"generation":1},"status":{"phase":"Degraded","observedGeneration":"1"}}"#;
         let rollout = Referrer::read(text);

@@ -12,7 +12,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     event_texts,
-    gates::{self, Shut},
     held::{Held, Turn},
     reconciled::Reconciled,
     rolls::{Rolling, Rolls},
@@ -26,7 +25,7 @@ use crate::{
         queue::{Queue, Task},
         reconcile::state::State,
     },
-    resolve::{Mode, Record, Use},
+    resolve::{Record, Use},
     snapshot::{Digest, ObjectName},
 };
 
@@ -148,20 +147,14 @@ impl State {
         }
     }
 
-    /// When a pending workload may be rolled: after it has settled, and not sooner than its interval allows.
+    /// When a pending workload has settled.
     fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
-        let since = self.rolls.pending_since(key).unwrap_or(now);
-        let settled = self.rolls.settled(key, self.config.settle).unwrap_or(now + self.config.settle);
-        let Some(record) = self.index.workload(key) else { return settled };
+        let Some(record) = self.index.workload(key) else { return now };
         // No later apply is expected, and each second with the content that failed counts.
         if self.index.is_returning(key, record) {
-            return since;
+            return self.rolls.pending_since(key).unwrap_or(now);
         }
-        let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
-        let rested = record.last_roll.and_then(|last| last.checked_add(interval).ok());
-        // A time too far ahead comes from a wrong clock; no workload waits longer than its interval.
-        let latest = since.checked_add(interval).unwrap_or(now);
-        rested.map_or(settled, |rested| settled.max(rested.min(latest)))
+        self.rolls.settled(key, self.config.settle).unwrap_or(now + self.config.settle)
     }
 
     /// Rolls a workload, if it is its turn.
@@ -174,11 +167,6 @@ impl State {
         let record = record.clone();
         if self.reads_source(key, &record) {
             return Reconciled::Later(now + SNAPSHOT_PATIENCE);
-        }
-        if let Some(Shut { until, is_expected, events, .. }) = gates::shut(&self.index, key, &record, now) {
-            self.report(events, now);
-            self.held_workloads.postpone(key, is_expected);
-            return Reconciled::Later(until);
         }
         let due = self.roll_due(key, now);
         let was_held = self.held_workloads.is_held(key);
@@ -217,7 +205,9 @@ impl State {
     /// The sources to whose contents a pending workload may not roll yet. An error: when to check its turn again, since it is held.
     fn turn(&mut self, key: &WorkloadKey, now: Timestamp) -> Result<Vec<Name>, Timestamp> {
         let is_rolling = is_rolling(&self.queue, &self.rolls, now);
-        let Turn { held, waiting, events } = self.held_workloads.check(&self.index, key, is_rolling, now);
+        let since = self.rolls.pending_since(key).unwrap_or(now);
+        let Turn { held, waiting, events } =
+            self.held_workloads.check(&self.index, key, is_rolling, (since, now));
         self.report(events, now);
         let Some(Held { until, new }) = held else { return Ok(waiting) };
         for source in new {
@@ -257,16 +247,12 @@ pub(super) fn is_rolling(
 }
 
 /// What a roll moves: the sources of which the workload is behind, each to its present content, which may change again before the write is
-/// admitted. A source whose content is refused is named if the workload goes back from it. `waiting`: the sources whose turn has not come.
+/// admitted. A source whose content is refused is named if the workload goes back from it. `waiting`: the sources that do not move.
 fn moves(index: &Index, key: &WorkloadKey, record: &Record, waiting: &[Name]) -> Moves {
     let mut moves: Moves = index
         .sources_of(key, record)
         .filter(|(name, used, known)| {
-            // Another mode does not depend on the content.
-            let is_kept = used.snapshot.is_some()
-                && known.present.mode_for(used) == Mode::Snapshot
-                && index.refused(name).is_some();
-            let is_behind = !is_kept && record.is_pending_for(used, &known.present);
+            let is_behind = record.is_pending_for(used, &known.present);
             !waiting.contains(name) && (is_behind || index.returns(key, record, used))
         })
         .map(|(name, _, known)| (name.object, known.present.digests.current()))
@@ -314,9 +300,15 @@ mod tests {
             },
             reconcile::fixture::{at, brief, limited, on, set_source, state},
         },
+        gate_settings::Texts,
+        gates::Gate,
         resolve::{Health, Present},
         tie::{ReadKey, Reads},
     };
+
+    fn gate(name: &str) -> Gate {
+        Gate::named(name).unwrap()
+    }
 
     /// A workload that is pending since the start, and settles in two seconds.
     fn pending() -> State {
@@ -331,7 +323,7 @@ mod tests {
 
     #[test]
     fn contents_with_schema_are_checked_before_their_roll() {
-        let gates = Some(Box::new(Gates { window: None, set: None, has_schema: true }));
+        let gates = Some(Box::new(Gates { settings: Texts::default(), set: None, has_schema: true }));
         let with = |known: SourceRecord| SourceRecord { gates: gates.clone(), ..known };
         let plain = || with(limited("a", 2, &[]));
         let as_written = |live| Present { stays_as_written: true, live: Some(live), ..plain().present };
@@ -480,7 +472,7 @@ mod tests {
             let pause = SignedDuration::from_secs(allowed_at + 1);
             state.rolls.start(&key("other"), other, (at(0), pause), false);
             if is_held {
-                state.held_workloads.postpone(&key("web"), true);
+                state.held_workloads.hold(&key("web"), gate("wave"), true);
             }
             assert_eq!(roll(&mut state, 5), "Poke", "{what}");
             assert_eq!(state.rolls.take_rate_waits(), waits, "{what}");

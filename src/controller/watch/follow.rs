@@ -33,17 +33,29 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Follows one watch forever; reaches `listed` when its objects are known. After a panic, the objects are listed again.
-pub(super) async fn follow<S: Subject>(
+pub(super) fn follow<S: Subject>(
     api: KubeApi,
     of: Listed,
     subject: S,
+    shared: Shared,
+    listed: SyncPoint,
+) -> impl Future<Output = ()> + Send + use<S> {
+    let receiver = Box::new(SubjectReceiver { subject, shared: shared.clone(), listing: None });
+    follow_into(api, of, receiver, shared, listed)
+}
+
+/// The same. It is compiled once for all subjects.
+async fn follow_into(
+    api: KubeApi,
+    of: Listed,
+    mut receiver: Box<dyn Receiver>,
     shared: Shared,
     listed: SyncPoint,
 ) {
     let pulse = shared.pulse();
     let mut pause = RetryPause::default();
     loop {
-        let following = follow_on(&api, &of, &subject, &shared, &listed, &pulse);
+        let following = follow_on(&api, &of, receiver.as_mut(), &shared, &listed, &pulse);
         let Err(_) = AssertUnwindSafe(following).catch_unwind().await;
         tracing::error!(
             path = of.collection,
@@ -54,23 +66,22 @@ pub(super) async fn follow<S: Subject>(
 }
 
 /// Follows one watch. Any answer of the API server, even a refusal, is a sign that the watch is alive.
-async fn follow_on<S: Subject>(
+async fn follow_on(
     api: &KubeApi,
     of: &Listed,
-    subject: &S,
+    receiver: &mut dyn Receiver,
     shared: &Shared,
     listed: &SyncPoint,
     pulse: &Pulse,
 ) -> Infallible {
-    let mut listing = None;
     let mut pause = RetryPause::default();
     loop {
         let relists = shared.relists();
-        match list(api, of, subject, shared, &mut listing, pulse).await {
+        match list(api, of, receiver, shared, pulse).await {
             Ok(version) => {
                 listed.reached();
                 let begun = Instant::now();
-                watch(api, of, subject, shared, version, pulse, relists).await;
+                watch(api, of, receiver, version, pulse, relists).await;
                 // A watch that repeatedly needs another list after a short time must not become a loop of lists.
                 if begun.elapsed() > LONGEST_PAUSE {
                     pause = RetryPause::default();
@@ -79,8 +90,8 @@ async fn follow_on<S: Subject>(
             }
             Err(error) if error.is_not_found() => {
                 // The kind is not installed (yet, or any more): it is known that there are no objects.
-                listing = Some(HashSet::new());
-                report(subject, shared, Event::InitDone, &mut listing);
+                receiver.receive(Event::Init);
+                receiver.receive(Event::InitDone);
                 listed.reached();
                 pulse.beat();
                 tokio::time::sleep(NOT_INSTALLED).await;
@@ -99,40 +110,39 @@ async fn follow_on<S: Subject>(
 }
 
 /// Lists all objects into the state, page by page. Returns the resourceVersion from which to watch.
-async fn list<S: Subject>(
+async fn list(
     api: &KubeApi,
     of: &Listed,
-    subject: &S,
+    receiver: &mut dyn Receiver,
     shared: &Shared,
-    listing: &mut Option<HashSet<S::Key>>,
     pulse: &Pulse,
 ) -> Result<String, ApiError> {
     let _turn = shared.turn_to_list().await;
-    report(subject, shared, Event::Init, listing);
+    receiver.receive(Event::Init);
     let (mut pages, mut version) = (api.pages(of), String::new());
     while let Some(page) = pages.next().await? {
         for item in page.items() {
-            report(subject, shared, Event::InitApply(S::Object::from_text(item)), listing);
+            receiver.receive(Event::InitApply(item));
         }
         version.clone_from(&page.resource_version);
         pulse.beat();
     }
-    report(subject, shared, Event::InitDone, listing);
+    receiver.receive(Event::InitDone);
     Ok(version)
 }
 
 /// Watches from a resourceVersion, until the objects have to be listed again.
-async fn watch<S: Subject>(
+async fn watch(
     api: &KubeApi,
     of: &Listed,
-    subject: &S,
-    shared: &Shared,
+    receiver: &mut dyn Receiver,
     version: String,
     pulse: &Pulse,
     mut relists: tokio::sync::watch::Receiver<usize>,
 ) {
     let mut position =
         Position { version, pause: RetryPause::default(), silences: 0, begun: Instant::now(), any: false };
+    let may_be_asked = receiver.may_leave_out();
     loop {
         (position.begun, position.any) = (Instant::now(), false);
         let events = match api.watch(of, &position.version).await {
@@ -147,11 +157,10 @@ async fn watch<S: Subject>(
                 continue;
             }
         };
-        let report = |event| report(subject, shared, event, &mut None);
-        let next = position.follow::<S::Object, _>(events, report, &of.collection, pulse);
+        let next = position.follow(events, receiver, &of.collection, pulse);
         let is_asked = async {
             // A watch whose objects are never left out need not list them again.
-            if subject.list_id().is_none() || relists.changed().await.is_err() {
+            if !may_be_asked || relists.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
@@ -190,10 +199,10 @@ struct Position {
 
 impl Position {
     /// Reports the events of one request.
-    async fn follow<O: FromText, E: std::fmt::Display>(
+    async fn follow<E: std::fmt::Display>(
         &mut self,
         events: impl Stream<Item = Result<WatchEvent<Box<RawValue>>, E>>,
-        report: impl Fn(Event<O>),
+        receiver: &mut dyn Receiver,
         path: &str,
         pulse: &Pulse,
     ) -> NextRequest {
@@ -216,13 +225,11 @@ impl Position {
                 }
             };
             self.any = true;
-            let event = match event {
-                WatchEvent::Added(text) | WatchEvent::Modified(text) => {
-                    Event::Apply(O::from_text(text.get()))
-                }
-                WatchEvent::Deleted(text) => Event::Delete(O::from_text(text.get())),
+            let event = match &event {
+                WatchEvent::Added(text) | WatchEvent::Modified(text) => Event::Apply(text.get()),
+                WatchEvent::Deleted(text) => Event::Delete(text.get()),
                 WatchEvent::Bookmark(bookmark) => {
-                    self.version = bookmark.metadata.resource_version;
+                    self.version.clone_from(&bookmark.metadata.resource_version);
                     self.silences = 0;
                     pulse.beat();
                     continue;
@@ -235,12 +242,9 @@ impl Position {
                 }
             };
             (self.pause, self.silences) = (RetryPause::default(), 0);
-            if let Event::Apply(object) | Event::Delete(object) = &event
-                && let Some(at) = object.resource_version()
-            {
-                at.clone_into(&mut self.version);
+            if let Some(at) = receiver.receive(event) {
+                self.version = at;
             }
-            report(event);
             pulse.beat();
         }
     }
@@ -333,22 +337,50 @@ impl<S: Subject> WatchUpdate<S> {
                         subject.remove(state, &key, now);
                     }
                 }
-                subject.listed(state);
+                subject.listed(state, now);
                 subject.list_id().into_iter().for_each(|list| state.list_ended(&list, now));
             }
         }
     }
 }
 
-/// Reads one event, and applies it to the shared state.
-fn report<S: Subject>(
-    subject: &S,
-    shared: &Shared,
-    event: Event<S::Object>,
-    listing: &mut Option<HashSet<S::Key>>,
-) {
-    let update = WatchUpdate::read(subject, shared.reader(), event);
-    shared.change(|state, now| update.apply(subject, state, listing, now));
+/// A subject, as the loop of a watch sees it.
+trait Receiver: Send {
+    /// Reads one event, whose object is text, and applies it to the shared state. Returns the resourceVersion of the object.
+    fn receive(&mut self, event: Event<&str>) -> Option<String>;
+    /// Whether objects may be left out of the index.
+    fn may_leave_out(&self) -> bool;
+}
+
+/// A subject, the state, and the keys that a list in progress has returned so far.
+struct SubjectReceiver<S: Subject> {
+    subject: S,
+    shared: Shared,
+    listing: Option<HashSet<S::Key>>,
+}
+
+impl<S: Subject> Receiver for SubjectReceiver<S> {
+    fn receive(&mut self, event: Event<&str>) -> Option<String> {
+        let event = match event {
+            Event::Init => Event::Init,
+            Event::InitDone => Event::InitDone,
+            Event::InitApply(text) => Event::InitApply(S::Object::from_text(text)),
+            Event::Apply(text) => Event::Apply(S::Object::from_text(text)),
+            Event::Delete(text) => Event::Delete(S::Object::from_text(text)),
+        };
+        let version = match &event {
+            Event::Apply(object) | Event::Delete(object) => object.resource_version().map(str::to_owned),
+            Event::Init | Event::InitApply(_) | Event::InitDone => None,
+        };
+        let Self { subject, shared, listing } = self;
+        let update = WatchUpdate::read(subject, shared.reader(), event);
+        shared.change(|state, now| update.apply(subject, state, listing, now));
+        version
+    }
+
+    fn may_leave_out(&self) -> bool {
+        self.subject.list_id().is_some()
+    }
 }
 
 /// Applies one event to a state that nothing else uses. `listing` holds the keys that a list in progress has returned so far.

@@ -24,6 +24,7 @@ use crate::{
         name::Name,
         reconcile::state::State,
     },
+    gate_settings::Texts,
     json::At,
     kinds::REVISION_KINDS,
     resolve::{Health, Record, Referrer, SpreadPolicy, Use, Verdict, Workload, order_of_namespace},
@@ -52,7 +53,7 @@ pub trait Subject: Send + 'static {
     /// The keys in the state that come from this watch.
     fn known(&self, state: &State) -> Vec<Self::Key>;
     /// Called when every object of this watch is in the state.
-    fn listed(&self, _state: &mut State) {}
+    fn listed(&self, _state: &mut State, _now: Timestamp) {}
     /// The identity of its lists, if objects may be left out of the index. Such a watch lists them again when they may fit.
     fn list_id(&self) -> Option<ListId> {
         None
@@ -464,8 +465,8 @@ impl Subject for ReferringSubject {
         state.index.referrers().names_in(&self.0).cloned().collect()
     }
 
-    fn listed(&self, state: &mut State) {
-        state.set_referrers_listed(&self.0);
+    fn listed(&self, state: &mut State, now: Timestamp) {
+        state.set_referrers_listed(&self.0, now);
     }
 }
 
@@ -491,7 +492,7 @@ impl Subject for NamespacesSubject {
         let annotation = |key: &str| annotations.and_then(|annotations| annotations.get(key));
         let group = label(&object.metadata, annotations::GROUP).filter(|group| !group.is_empty());
         let settings = NamespaceSettings {
-            window: annotation(annotations::WINDOW).map(|window| annotations::bounded(window).into()),
+            gates: Texts::read(|key| annotation(key).map(String::as_str)),
             group: group.map(Arc::from),
             group_revert: label(&object.metadata, annotations::GROUP_REVERT) == Some("true"),
             order: annotation(annotations::ORDER)

@@ -23,6 +23,10 @@ pub(crate) const IN_THE_WAY: [&str; 4] = [
 /// The number of such objects in an installation: one of each kind, and two more policies with their bindings.
 pub(crate) const OBJECTS_IN_THE_WAY: usize = IN_THE_WAY.len() + 4;
 
+/// The configurations of webhooks, in the order in which they are called.
+pub(crate) const CONFIGURATIONS: [&str; 2] =
+    ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+
 /// A cluster in which nothing is installed, for one test at a time, since the chart's cluster-wide names are fixed. Two
 /// such clusters serve two tests.
 pub(crate) struct Bare {
@@ -112,8 +116,14 @@ impl Bare {
         found.lines().filter(|name| name.contains("confrev")).map(str::to_owned).collect()
     }
 
+    /// All webhooks, those that change objects first.
     pub(crate) fn webhooks(&self) -> Vec<Value> {
-        let get = ["get", "mutatingwebhookconfigurations", "confrev", "--output=json"];
+        CONFIGURATIONS.into_iter().flat_map(|kind| self.webhooks_of(kind)).collect()
+    }
+
+    /// The webhooks of a kind of configuration.
+    pub(crate) fn webhooks_of(&self, kind: &str) -> Vec<Value> {
+        let get = ["get", kind, "confrev", "--output=json"];
         let object: Value = serde_json::from_str(&self.cluster.kubectl(&get).run().ok()).unwrap();
         object["webhooks"].as_array().unwrap().clone()
     }

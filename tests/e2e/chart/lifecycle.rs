@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::empty_cluster::{Bare, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, reads, web};
+use crate::empty_cluster::{Bare, CONFIGURATIONS, LIMIT, OBJECTS_IN_THE_WAY, SNAPSHOTS, apply, reads, web};
 use crate::helm::root;
 
 #[test]
@@ -96,19 +96,21 @@ fn helm_upgrade_keeps_ca_bundle_written_by_confrev() {
         bare.webhooks().iter().map(|webhook| webhook["clientConfig"]["caBundle"].clone()).collect()
     };
     let write = |index| json!({"op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"), "value": bundle});
-    let patch = Value::from((0..bundles().len()).map(write).collect::<Vec<_>>()).to_string();
-    let configuration =
-        ["patch", "mutatingwebhookconfiguration", "confrev", "--type=json", "--patch", &patch];
-    bare.cluster.kubectl(&configuration).run().ok();
+    for kind in CONFIGURATIONS {
+        let patch: Vec<_> = (0..bare.webhooks_of(kind).len()).map(write).collect();
+        let patch = Value::from(patch).to_string();
+        bare.cluster.kubectl(&["patch", kind, "confrev", "--type=json", "--patch", &patch]).run().ok();
+    }
+    let count = bundles().len();
 
     bare.release("upgrade", &[("replicas", json!(3)), ("failurePolicy", json!("Ignore"))]).ok();
-    assert_eq!(bundles(), vec![json!(bundle); 4], "an upgrade must not cut the API server off");
+    assert_eq!(bundles(), vec![json!(bundle); count], "an upgrade must not cut the API server off");
     assert_eq!(bare.webhooks()[0]["failurePolicy"], "Ignore");
     assert_eq!(bare.cluster.get("deployment", "confrev", "confrev").unwrap()["spec"]["replicas"], 3);
     // More webhooks, in a list whose entries have changed meanwhile.
     bare.release("upgrade", &[("secrets.enabled", json!(true))]).ok();
     let secrets = [Value::Null, Value::Null];
-    assert_eq!(bundles(), [vec![json!(bundle); 4], secrets.to_vec()].concat());
+    assert_eq!(bundles(), [vec![json!(bundle); count], secrets.to_vec()].concat());
     bare.uninstall().ok();
 }
 

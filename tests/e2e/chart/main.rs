@@ -15,6 +15,7 @@ mod first_steps;
 mod guard;
 mod lifecycle;
 mod manifests;
+mod own_writes;
 mod pages;
 mod pasted;
 mod pods;

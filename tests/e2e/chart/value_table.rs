@@ -113,6 +113,20 @@ fn workload() -> Vec<Row> {
             "/spec/template/spec/containers/0/resources/claims",
             json!([{"name": "a"}]),
         ),
+        pod("webhookPort", &json!(9443), "/spec/template/spec/containers/0/ports/0/containerPort"),
+        pod("adminPort", &json!(9080), "/spec/template/spec/containers/0/ports/1/containerPort"),
+        pod("hostNetwork", &json!(true), "/spec/template/spec/hostNetwork"),
+        row(
+            "hostNetwork",
+            json!(true),
+            DEPLOYMENT,
+            "/spec/template/spec/dnsPolicy",
+            json!("ClusterFirstWithHostNet"),
+        ),
+        row("hostNetwork", json!(true), DEPLOYMENT, "/spec/strategy/rollingUpdate/maxSurge", json!(0)),
+        pod("dnsPolicy", &json!("Default"), "/spec/template/spec/dnsPolicy"),
+        row("webhookAnnotations", json!({"a": "1"}), WEBHOOKS, "/metadata/annotations", json!({"a": "1"})),
+        row("webhookAnnotations", json!({"a": "1"}), VALIDATION, "/metadata/annotations", json!({"a": "1"})),
         pod("priorityClassName", &json!("system-cluster-critical"), "/spec/template/spec/priorityClassName"),
         row(
             "topologySpreadConstraints",
@@ -176,19 +190,33 @@ fn program() -> Vec<Row> {
         option("rotatedConfigMaps", json!(["bundle", "trusted-ca"]), "--rotated-configmap=bundle,trusted-ca"),
         option("logFormat", json!("json"), "--log-format=json"),
         option("extraArgs", json!(["--listen=[::]:8443"]), "--listen=[::]:8443"),
+        row(
+            "webhookPort",
+            json!(9443),
+            DEPLOYMENT,
+            "/spec/template/spec/containers/0/env/3",
+            json!({"name": "CONFREV_LISTEN", "value": "0.0.0.0:9443"}),
+        ),
+        row(
+            "adminPort",
+            json!(9080),
+            DEPLOYMENT,
+            "/spec/template/spec/containers/0/env/3",
+            json!({"name": "CONFREV_ADMIN_LISTEN", "value": "0.0.0.0:9080"}),
+        ),
         option("webhookUrl", json!("https://127.0.0.1:9443"), "--webhook-url=https://127.0.0.1:9443"),
         row(
             "webhookUrl",
             json!("https://127.0.0.1:9443/"),
-            WEBHOOKS,
-            "/webhooks/2/clientConfig",
+            VALIDATION,
+            "/webhooks/1/clientConfig",
             json!({"url": "https://127.0.0.1:9443/mutate/configmaps"}),
         ),
         row(
             "rotatedConfigMaps",
             json!(["bundle"]),
-            WEBHOOKS,
-            "/webhooks/2/matchConditions/1/expression",
+            VALIDATION,
+            "/webhooks/1/matchConditions/1/expression",
             json!(
                 "!(object.metadata.?name.orValue(\"\") in [\"kube-root-ca.crt\", \"openshift-service-ca.crt\", \"istio-ca-root-cert\", \"bundle\"])"
             ),
@@ -229,8 +257,8 @@ fn program() -> Vec<Row> {
             json!({"apiGroups": [""], "resources": ["secrets"],
                 "verbs": ["get", "list", "watch", "create", "patch", "delete"]}),
         ),
-        secrets(WEBHOOKS, "/webhooks/5/clientConfig/service/path", json!("/mutate/secrets")),
-        secrets(WEBHOOKS, "/webhooks/5/failurePolicy", json!("Ignore")),
+        secrets(VALIDATION, "/webhooks/4/clientConfig/service/path", json!("/mutate/secrets")),
+        secrets(VALIDATION, "/webhooks/4/failurePolicy", json!("Ignore")),
     ]
 }
 
@@ -255,7 +283,7 @@ fn reach() -> Vec<Row> {
         row("failurePolicy", json!("Ignore"), WEBHOOKS, "/webhooks/1/failurePolicy", json!("Ignore")),
         left_out("/webhooks/0/namespaceSelector/matchExpressions/0/values"),
         left_out("/webhooks/1/namespaceSelector/matchExpressions/0/values"),
-        left_out("/webhooks/2/namespaceSelector/matchExpressions/0/values"),
+        Row { object: VALIDATION, ..left_out("/webhooks/1/namespaceSelector/matchExpressions/0/values") },
         row(
             "excludedNamespaces",
             json!(["legacy", "old"]),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::manifests::{Kind, Workload, config_map, list};
 use crate::shared::running;
-use crate::world::{World, expect, text};
+use crate::world::{World, applied_at, expect};
 
 const TIMES: usize = 50;
 
@@ -64,14 +64,9 @@ fn one_apply_of_source_and_workloads_rolls_once() {
 /// Whether kubectl wrote the source and the workloads in the same second. On a busy machine one apply may take longer than
 /// a change settles, and is then two changes.
 fn is_one_change(world: &World, source: &str, workloads: &[Workload]) -> bool {
-    let applied = |object: &Value| {
-        let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
-        let by_kubectl = entries.filter(|entry| text(&entry["manager"]).starts_with("kubectl"));
-        by_kubectl.map(|entry| text(&entry["time"])).max()
-    };
     let source = world.cluster.get("configmap", world.name(), source).expect("the source exists");
-    let at = applied(&source);
-    workloads.iter().all(|workload| applied(&world.live(workload)) == at)
+    let at = applied_at(&source);
+    workloads.iter().all(|workload| applied_at(&world.live(workload)) == at)
 }
 
 /// The apply takes longer than one change settles: the sources of Grafana's dashboards, for example.

@@ -49,7 +49,7 @@ fn keys_without_effect_are_warned_about() {
             "annotate",
             "configmap/demo",
             "max-inflight=1",
-            "use one of confrev.dev/analysis, confrev.dev/bake, confrev.dev/keep, confrev.dev/max-in-flight, confrev.dev/on-failure, confrev.dev/schema, confrev.dev/schema-for, confrev.dev/schema-keys, confrev.dev/set, confrev.dev/waves",
+            "use one of confrev.dev/analysis, confrev.dev/bake, confrev.dev/keep, confrev.dev/max-in-flight",
         ),
         (
             "annotate",

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use confrev::kinds::Kinds;
 use confrev_controlplane::{holds_for, wait_for};
+use jiff::SignedDuration;
 use serde_json::json;
 
 use crate::any_kind::{KINDS, Load, wait_owner};
 use crate::manifests::{config_map, list};
 use crate::shared::running;
-use crate::world::{LIMIT, World, expect, snapshot_of};
+use crate::world::{LIMIT, World, applied_at, expect, snapshot_of};
 
 /// Runs the body for each kind in parallel.
 fn each(rolls: &[bool], body: impl Fn(&World, Load) + Sync) {
@@ -84,28 +85,47 @@ fn every_kind_resolves_when_its_config_map_appears() {
     });
 }
 
+/// On a busy machine, one apply may take longer than a change settles, and is then two changes.
 #[test]
 fn every_kind_rolls_once_with_its_config_map() {
+    const APPLIES: usize = 5;
     let _confrev = running();
-    each(&[true, false], |world, mut web| {
-        world.apply(&list(&[config_map("demo", "A"), web.manifest.clone()])).ok();
-        web.resolves_to(world, "demo", "A").unwrap();
-        if !web.kind().rolls {
-            return;
-        }
-        let before = wait_for("its first revision", LIMIT, || Some(web.changes(world)).filter(|n| *n > 0));
-
-        let mut manifest = web.manifest.clone();
-        let image = format!("{}/spec/containers/0/image", web.template);
-        *manifest.pointer_mut(&image).expect("the container has an image") = json!("app:2");
-        world.apply(&list(&[config_map("demo", "B"), manifest.clone()])).ok();
-        web.resolves_to(world, "demo", "B").unwrap();
-        wait_for("the change", LIMIT, || expect(&web.changes(world), &(before + 1)));
-        holds_for("one change", Duration::from_secs(3), || expect(&web.changes(world), &(before + 1)));
-        web.manifest = manifest;
-        web.apply(world).ok();
-        assert_eq!(web.changes(world), before + 1);
+    each(&[true, false], |world, web| {
+        let is_one = rolls_once(world, web.clone())
+            || (1..APPLIES).any(|_| rolls_once(&World::new("each"), web.clone()));
+        assert!(is_one, "{}: each of {APPLIES} applies took longer than a change settles", web.reference());
     });
+}
+
+/// One apply changes the ConfigMap and the image. Returns whether both were one change.
+fn rolls_once(world: &World, mut web: Load) -> bool {
+    world.apply(&list(&[config_map("demo", "A"), web.manifest.clone()])).ok();
+    web.resolves_to(world, "demo", "A").unwrap();
+    if !web.kind().rolls {
+        return true;
+    }
+    let before = wait_for("its first revision", LIMIT, || Some(web.changes(world)).filter(|n| *n > 0));
+
+    let image = format!("{}/spec/containers/0/image", web.template);
+    *web.manifest.pointer_mut(&image).expect("the container has an image") = json!("app:2");
+    world.apply(&list(&[config_map("demo", "B"), web.manifest.clone()])).ok();
+    web.resolves_to(world, "demo", "B").unwrap();
+    if !is_one_change(world, &web) {
+        return false;
+    }
+    wait_for("the change", LIMIT, || expect(&web.changes(world), &(before + 1)));
+    holds_for("one change", Duration::from_secs(3), || expect(&web.changes(world), &(before + 1)));
+    web.apply(world).ok();
+    assert_eq!(web.changes(world), before + 1);
+    true
+}
+
+/// Whether kubectl wrote the source and the workload before the change of the source has settled, which is after three seconds.
+fn is_one_change(world: &World, web: &Load) -> bool {
+    let source = world.cluster.get("configmap", world.name(), "demo").expect("the source exists");
+    let [source, workload] =
+        [&source, &web.live(world)].map(|object| applied_at(object).expect("kubectl applied it"));
+    workload.duration_since(source) <= SignedDuration::from_secs(1)
 }
 
 #[test]
@@ -166,6 +186,8 @@ fn every_kind_keeps_snapshot_of_deleted_config_map() {
         world.set_config("demo", "A");
         web.apply(world).ok();
         web.resolves_to(world, "demo", "A").unwrap();
+        // Until then the source is the only owner, and the snapshot is deleted with it and created again.
+        assert_eq!(wait_owner(world, "demo", "A", web.kind().name), "web");
         world.delete("configmap", "demo");
         // From the manifest, which has the source's name.
         let applied = web.apply(world);
@@ -175,6 +197,33 @@ fn every_kind_keeps_snapshot_of_deleted_config_map() {
         holds_for("its snapshot", Duration::from_secs(7), || web.resolves_to(world, "demo", "A"));
         world.set_config("demo", "B");
         web.wait_resolved(world, "demo", "B");
+    });
+}
+
+/// Its pods read the source itself until then, and start as soon as the key exists.
+#[test]
+fn every_kind_waits_for_a_required_key() {
+    let _confrev = running();
+    each(&[true, false], |world, mut web| {
+        let mut empty = config_map("demo", "");
+        empty["data"] = json!({});
+        world.apply(&empty).ok();
+        let pods = web.manifest.pointer_mut(web.template).expect("the manifest has a template");
+        pods["spec"]["volumes"][0]["configMap"]["items"] = json!([{"key": "text", "path": "text"}]);
+        let applied = web.apply(world);
+        assert!(applied.stderr.contains("has no key \"text\""), "{applied}");
+        applied.ok();
+        let as_written = || {
+            let template = web.stored(world);
+            expect(&template["spec"]["volumes"][0]["configMap"]["name"], &json!("demo"))
+        };
+        holds_for("the reference", Duration::from_secs(3), as_written);
+        world.set_config("demo", "A");
+        if web.kind().rolls {
+            web.wait_resolved(world, "demo", "A");
+        } else {
+            holds_for("the reference of a Job", Duration::from_secs(3), as_written);
+        }
     });
 }
 

@@ -446,6 +446,12 @@ fn restore_creates_deleted_secret() {
     roll(&world, &web);
     let keys = || world.cluster.get("secret", world.name(), "keys");
     let before = keys().expect("the object exists");
+    // Until then the source is the only owner of the newest snapshot, which is deleted with it and created again.
+    let newest = volume(&world, &web, 0);
+    wait_for("the workload to own the newest snapshot", LIMIT, || {
+        let owners = owners(&world.cluster.get("secret", world.name(), &newest).ok_or("it does not exist")?);
+        if owners.contains("Deployment/web") { Ok(()) } else { Err(format!("{owners:?}")) }
+    });
     world.delete("secret", "keys");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_confrev"));
     command.args(["restore", "secret/keys", "--yes", "--namespace", world.name()]);

@@ -1,17 +1,22 @@
 //! Waves: a change reaches few workloads, proves healthy, then reaches the rest.
 
-use std::{collections::BTreeSet, slice::from_ref, time::Duration};
+use std::{
+    collections::BTreeSet,
+    slice::from_ref,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use confrev_controlplane::{holds_for, wait_for};
 use jiff::SignedDuration;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::any_kind::Load;
 use crate::gates::with_open_gates;
 use crate::manifests;
 use crate::rolls::{check_waves, moved_to, roll_time};
 use crate::shared::running;
-use crate::world::{LIMIT, World, expect, text};
+use crate::world::{LIMIT, World, expect, name_of, text};
 
 /// How long the moved workloads must stay healthy.
 const BAKE: SignedDuration = SignedDuration::from_secs(4);
@@ -89,6 +94,83 @@ fn failed_wave_holds_the_rest_until_corrected() {
             moves_in_waves(&world, &loads, "best");
         },
     );
+}
+
+/// The workload that moved first loses its pods in its bake. Another one proves the content in its place.
+#[test]
+fn workload_without_pods_proves_nothing() {
+    let _confrev = running();
+    let world = World::new("waves-idle");
+    let bake = SignedDuration::from_secs(6);
+    world.set_config("demo", "A");
+    let annotations = ["confrev.dev/waves=1".to_owned(), format!("confrev.dev/bake={}s", bake.as_secs())];
+    world.kubectl(&["annotate", "configmap/demo", &annotations[0], &annotations[1]]).ok();
+    let loads: Vec<_> = (0..3)
+        .map(|number| Load::new("deployments", &format!("web-{number}"), &["demo"]))
+        .map(|load| load.spec(json!({"replicas": 1})))
+        .collect();
+    let all: Vec<_> = loads.iter().map(|load| load.manifest.clone()).collect();
+    world.apply(&manifests::list(&all)).ok();
+    for load in &loads {
+        load.wait_reads(&world, "demo", &["A"]);
+    }
+    world.set_config("demo", "B");
+    let first = wait_for("the first workload to move", LIMIT, || {
+        moved_to(&world, &loads, "B").pop_first().ok_or("no workload has moved")
+    });
+    let (idle, others): (Vec<_>, Vec<_>) = loads.iter().partition(|load| load.name == first);
+    idle[0].patch(&world, &json!({"spec": {"replicas": 0}}));
+    wait_for("all workloads to move", LIMIT, || expect(&moved_to(&world, &loads, "B").len(), &3));
+    let mut times: Vec<_> =
+        others.iter().map(|load| roll_time(&load.live(&world)).expect("the controller moved it")).collect();
+    times.sort();
+    let between = times[1].duration_since(times[0]);
+    assert!(between >= bake, "the last one moved {between} after the second one");
+}
+
+/// Its own controller reports no failure: the rollout is complete when the pods break.
+#[test]
+fn workload_that_breaks_in_its_bake_goes_back() {
+    let _confrev = running();
+    let world = World::new("waves-broken");
+    let is_broken = AtomicBool::new(false);
+    let reads = |world: &World, pod: &Value| match world.pod_reads(pod, "demo") {
+        text if text == "B" && is_broken.load(Ordering::Relaxed) => "bad".to_owned(),
+        text => text,
+    };
+    with_open_gates(from_ref(&world), reads, || {
+        world.set_config("demo", "A");
+        let settings = ["waves=1", "bake=5m", "unhealthy-after=2s", "on-failure=revert"];
+        let settings = settings.map(|setting| format!("confrev.dev/{setting}"));
+        let [waves, bake, after, revert] = settings.each_ref().map(String::as_str);
+        world.kubectl(&["annotate", "configmap/demo", waves, bake, after, revert]).ok();
+        let loads = [0, 2].map(gated);
+        for load in &loads {
+            load.apply(&world).ok();
+            load.wait_reads(&world, "demo", &["A"]);
+        }
+        world.set_config("demo", "B");
+        let first = wait_for("the first workload to move", LIMIT, || {
+            moved_to(&world, &loads, "B").pop_first().ok_or("no workload has moved")
+        });
+        let moved = loads.iter().find(|load| load.name == first).expect("one of the workloads");
+        world.kubectl(&["rollout", "status", &moved.reference(), "--timeout=60s"]).ok();
+        moved.wait_reads(&world, "demo", &["B"]);
+
+        is_broken.store(true, Ordering::Relaxed);
+        let pods = world.cluster.ready_pods(world.name(), &format!("app={first}"));
+        for pod in &pods {
+            world.delete("pod", &name_of(pod));
+        }
+        moved.wait_reads(&world, "demo", &["A"]);
+        assert_eq!(moved_to(&world, &loads, "B"), BTreeSet::new());
+        let events = || world.cluster.list("events", world.name(), "");
+        wait_for("an Event with the reason", LIMIT, || {
+            let said: Vec<_> = events().iter().map(|event| text(&event["message"])).collect();
+            let is_named = |said: &String| said.contains("not available for 2 s in its bake time");
+            if said.iter().any(is_named) { Ok(()) } else { Err(said.join("\n")) }
+        });
+    });
 }
 
 /// The controller of Rollouts writes them in the notation of its types, so a sync differs from what is stored.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use axum::body::Body;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use confrev::server::{Arrival, Drained, ServerLimits, serve};
+use confrev::server::{Arrival, Drained, ServerLimits, ask_to_leave, serve};
 use confrev::telemetry::Metrics;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -73,6 +73,8 @@ pub(crate) struct Server {
     pub(crate) begun: Arc<Notify>,
     pub(crate) release: Arc<Notify>,
     pub(crate) metrics: Metrics,
+    /// Asks clients to disconnect while it is true.
+    pub(crate) sends_away: watch::Sender<bool>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Drained>,
 }
@@ -107,10 +109,12 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let metrics = Metrics::new();
         let counted = metrics.clone();
-        let task = tokio::spawn(serve(listener, router, tls, limits, counted, async {
+        let (sends_away, away) = watch::channel(false);
+        let router = ask_to_leave(router, [away.clone()]);
+        let task = tokio::spawn(serve(listener, router, tls, limits, counted, away, async {
             let _ = stopped.await;
         }));
-        Self { address, begun, release, metrics, stop: Some(stop), task }
+        Self { address, begun, release, metrics, sends_away, stop: Some(stop), task }
     }
 
     /// Asks the server to stop.

@@ -75,20 +75,55 @@ async fn missing_handshake_or_head_ends_the_connection() {
     counted(&server, "header-timeout").await;
 }
 
-#[tokio::test]
-async fn idle_connections_are_closed_but_not_busy_ones() {
-    let limits = ServerLimits { idle: Duration::from_millis(200), ..wide() };
+/// The limit closes a connection without a request, and the other one after its answer.
+async fn closes_all_but_busy_ones(limits: ServerLimits) {
     let (pair, server) = start(limits).await;
-    let (busy, idle) = (
-        KeptConnection::new(server.address, &pair.certificate).await,
-        KeptConnection::new(server.address, &pair.certificate).await,
-    );
+    let busy = KeptConnection::new(server.address, &pair.certificate).await;
     let (answer, ()) = tokio::join!(busy.get("/held"), async {
+        server.begun.notified().await;
+        // It is younger.
+        let idle = KeptConnection::new(server.address, &pair.certificate).await;
         idle.closed().await;
         server.release.notify_one();
     });
     assert_eq!(answer.unwrap().1, "held");
     busy.closed().await;
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_but_not_busy_ones() {
+    closes_all_but_busy_ones(ServerLimits { idle: Duration::from_millis(200), ..wide() }).await;
+}
+
+#[tokio::test]
+async fn old_connections_are_closed_after_their_requests() {
+    closes_all_but_busy_ones(ServerLimits { age: Duration::from_secs(3), ..wide() }).await;
+}
+
+/// A new connection has the time to send a request: a client that finds no other server is answered.
+#[tokio::test]
+async fn clients_are_asked_to_connect_to_another_server() {
+    let (pair, server) = start(wide()).await;
+    let old = KeptConnection::new(server.address, &pair.certificate).await;
+    assert_eq!(old.get("/").await.unwrap().1, "ok");
+    server.sends_away.send_replace(true);
+    old.closed().await;
+    let new = KeptConnection::new(server.address, &pair.certificate).await;
+    assert_eq!(new.get("/").await.unwrap().1, "ok");
+    new.closed().await;
+
+    let certificate = pair.certificate.as_bytes();
+    let mut http1 = connect(server.address, certificate, "localhost", b"http/1.1").await.unwrap();
+    http1.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    http1.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.contains("connection: close") && answer.ends_with("ok"), "{answer}");
+
+    server.sends_away.send_replace(false);
+    let kept = KeptConnection::new(server.address, &pair.certificate).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(kept.get("/").await.unwrap().1, "ok");
 }
 
 /// The API server keeps idle connections. The limit for slow heads must not close them.

@@ -16,6 +16,7 @@ use confrev::tls::webhooks::Keeper;
 use confrev::tls::{CertificateSource, Lifetimes, SelfSignedOptions, Transition};
 use kube::Client;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::client::{connect, wide};
@@ -82,7 +83,15 @@ impl Replica {
         // own.
         let mut tls = (*source.server_config()).clone();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let serving = serve(listener, router, Arc::new(tls), wide(), Metrics::new(), std::future::pending());
+        let serving = serve(
+            listener,
+            router,
+            Arc::new(tls),
+            wide(),
+            Metrics::new(),
+            watch::channel(false).1,
+            std::future::pending(),
+        );
         let server = tokio::spawn(serving);
         Self { address, source, readiness, server, keepers }
     }

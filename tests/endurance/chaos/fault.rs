@@ -4,12 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use confrev_controlplane::wait_for;
+use http::Method;
+use serde_json::json;
+
 use crate::certificates;
 use crate::dice::Dice;
 use crate::link::Weather;
 use crate::proxy::Trouble;
 use crate::replicas::Replicas;
-use crate::site::Site;
+use crate::site::{APPLY, Site};
 
 /// How long a fault of calls lasts at most, if it does not disturb any call before.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -53,6 +57,8 @@ faults! {
     Timeouts: "confrev to API server: 504",
     /// Calls fail in both directions while the leader and the API server are killed.
     AllAtOnce: "both directions failing, leading confrev and API server killed",
+    /// Another API server than that of the replica is healthy, and calls the replica.
+    LeaderCutOff: "leading confrev cut off from the API server",
     LeaderPausedPastItsLease: "leading confrev paused for longer than its Lease",
     EtcdKilled: "etcd killed",
     CallsCut: "confrev to API server: cut halfway",
@@ -107,7 +113,11 @@ impl Fault {
             }),
             Self::LeaderPausedPastItsLease => {
                 let leader = replicas.leader();
-                paused(replicas, leader, seconds(dice, 17, 24))
+                paused(replicas, leader, seconds(dice, 9, 16))
+            }
+            Self::LeaderCutOff => {
+                let leader = replicas.leader();
+                cut_off(site, replicas, leader)
             }
             Self::FollowerPaused => repeat(dice, |dice| {
                 let follower = 1 - replicas.leader();
@@ -198,6 +208,59 @@ fn paused(replicas: &mut Replicas, index: usize, time: Duration) -> usize {
     replicas.programs[index].resume();
     replicas.tend_for(Duration::from_secs(1));
     usize::from(stopped)
+}
+
+/// Cuts a replica off from the API server, which still calls it, until the other one does its work. Returns how many deployments were
+/// admitted meanwhile.
+fn cut_off(site: &Site, replicas: &mut Replicas, index: usize) -> usize {
+    const DEPLOYMENTS: usize = 12;
+    // The API server has its connection to this replica, and no other.
+    replicas.service.set_backends(vec![replicas.programs[index].port()]);
+    replicas.service.set_weather(Weather::Resets(100));
+    let _ = is_admitted(site);
+    replicas.service.set_weather(Weather::Clear);
+    wait_for("a deployment through this replica", LIMIT, || is_admitted(site).then_some(()));
+    replicas.uplinks[index].set_weather(Weather::Hangs);
+    let has_moved = |replicas: &mut Replicas| {
+        replicas.tend();
+        !replicas.programs[index].is_ready() && replicas.programs[1 - index].leads()
+    };
+    wait_for("the other replica to lead, and this one to be unready", LIMIT, || {
+        has_moved(replicas).then_some(())
+    });
+    // The frames that send clients away are on their way.
+    replicas.tend_for(Duration::from_secs(2));
+    let admitted = (0..DEPLOYMENTS).filter(|_| is_admitted(site)).count();
+    if admitted < DEPLOYMENTS {
+        site.lost("away", format!("{} of {DEPLOYMENTS} deployments were refused", DEPLOYMENTS - admitted));
+    }
+    replicas.uplinks[index].set_weather(Weather::Clear);
+    replicas.tend_for(Duration::from_secs(1));
+    admitted
+}
+
+/// Whether an opted-in deployment is admitted. It is a dry run, and its source does not exist.
+fn is_admitted(site: &Site) -> bool {
+    let labels = json!({"app": "cut-off"});
+    let manifest = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "cut-off", "labels": {"confrev.dev/enabled": "true"}},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{
+                    "name": "app", "image": "app:1", "envFrom": [{"configMapRef": {"name": "cut-off"}}],
+                }]},
+            },
+        },
+    });
+    let path = format!(
+        "/apis/apps/v1/namespaces/{}/deployments/cut-off?dryRun=All&fieldManager=user",
+        site.namespace
+    );
+    site.try_write(&Method::PATCH, &path, (APPLY, &manifest), false).is_ok()
 }
 
 /// Whether the kernel has stopped a process.

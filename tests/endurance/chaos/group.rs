@@ -279,9 +279,10 @@ impl Group {
             }
             let chosen = &revisions[usize::try_from(choice).unwrap() % revisions.len()];
             let (image, content) = self.revision(chosen).ok_or("the revision has an unknown content")?;
-            // If both refer to the same snapshot, the reference does not change, and a pending roll continues.
-            let same = present.is_some_and(|(_, present)| present == content);
-            let at = if same { held.at.clone() } else { Some(content) };
+            // If both refer to the same snapshot, the reference does not change. The undo still rejects a pending change.
+            let is_same = present.is_some_and(|(_, present)| present == content);
+            let is_pending = held.at.is_none() && content != self.content;
+            let at = if is_same && !is_pending { held.at.clone() } else { Some(content) };
             attempt = Some(((image, at.clone().unwrap_or_else(|| self.content.clone())), at));
             site.try_write(&Method::PATCH, &path, (JSON_PATCH, &undo_patch(&live, chosen)), false).map(Some)
         });

@@ -21,6 +21,8 @@ pub(crate) enum Weather {
     Cuts(u64),
     /// Bytes are delayed by this number of milliseconds.
     Slow(u64),
+    /// No byte arrives until the weather changes.
+    Hangs,
 }
 
 /// A loopback address, and the ports behind it.
@@ -57,6 +59,10 @@ impl Link {
             }
         });
         Self { address, shared }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -105,6 +111,11 @@ impl LinkState {
                 Weather::Resets(_) if strikes => return,
                 Weather::Cuts(_) if strikes => return drop(to.write_all(&buffer[..length / 2]).await),
                 Weather::Slow(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
+                Weather::Hangs => {
+                    while self.look().0 == Weather::Hangs {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                }
                 Weather::Clear | Weather::Resets(_) | Weather::Cuts(_) => {}
             }
             if to.write_all(&buffer[..length]).await.is_err() {
@@ -120,7 +131,7 @@ impl LinkState {
         let strikes = match weather {
             Weather::Clear => false,
             Weather::Resets(often) | Weather::Cuts(often) => dice.percent(often),
-            Weather::Slow(_) => true,
+            Weather::Slow(_) | Weather::Hangs => true,
         };
         self.events.fetch_add(usize::from(strikes), Ordering::Relaxed);
         (weather, strikes)

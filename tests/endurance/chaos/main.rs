@@ -97,7 +97,7 @@ fn promises_hold_under_random_faults() {
 /// Part of every test run: a small load, and a few faults with short recovery.
 #[test]
 fn promises_hold_under_a_few_short_faults() {
-    let faults = [Fault::LeaderKilled, Fault::WatchesExpired, Fault::CallsCut];
+    let faults = [Fault::LeaderKilled, Fault::LeaderCutOff, Fault::WatchesExpired, Fault::CallsCut];
     run(1, Dice::new(1), LOAD_OF_A_SHORT_RUN, faults.into_iter());
 }
 

@@ -98,11 +98,15 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// A kubeconfig with the same identity, for this proxy as the server.
-    pub(crate) fn kubeconfig(&self, of: &Path) -> PathBuf {
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A kubeconfig with the same identity, for a server on this port.
+    pub(crate) fn kubeconfig(of: &Path, port: u16) -> PathBuf {
         let mut config: Value = serde_json::from_str(&fs::read_to_string(of).unwrap()).unwrap();
-        config["clusters"][0]["cluster"] = json!({"server": format!("http://127.0.0.1:{}", self.port)});
-        let path = of.with_extension("proxied");
+        config["clusters"][0]["cluster"] = json!({"server": format!("http://127.0.0.1:{port}")});
+        let path = of.with_extension(format!("by-{port}"));
         fs::write(&path, config.to_string()).unwrap();
         path
     }

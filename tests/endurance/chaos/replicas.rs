@@ -16,6 +16,8 @@ pub(crate) struct Replicas {
     pub(crate) programs: Vec<Program>,
     pub(crate) service: Arc<Link>,
     pub(crate) proxy: Arc<Proxy>,
+    /// The way of each replica to the proxy.
+    pub(crate) uplinks: Vec<Link>,
     /// How often a replica ended by itself.
     pub(crate) crashes: usize,
 }
@@ -32,14 +34,18 @@ impl Replicas {
         let binary = std::env::var_os("CONFREV_BIN").map_or_else(built, PathBuf::from);
         let service = Arc::new(Link::start());
         let proxy = Arc::new(Proxy::start(cluster));
-        let kubeconfig = proxy.kubeconfig(&cluster.kubeconfig_for_service_account("confrev", "confrev"));
-        let programs = (0..2)
-            .map(|_| {
+        let account = cluster.kubeconfig_for_service_account("confrev", "confrev");
+        let uplinks: Vec<_> = (0..2).map(|_| Link::start()).collect();
+        let programs = uplinks
+            .iter()
+            .map(|uplink| {
+                uplink.set_backends(vec![proxy.port()]);
+                let kubeconfig = Proxy::kubeconfig(&account, uplink.port());
                 let program = Program::new(cluster, &binary).as_user(&kubeconfig);
                 program.behind(&service.url()).options(&["--orphan-grace=5s", "--secrets"])
             })
             .collect();
-        let mut replicas = Self { programs, service, proxy, crashes: 0 };
+        let mut replicas = Self { programs, service, proxy, uplinks, crashes: 0 };
         // The first replica waits for a call of the API server.
         replicas.service.set_backends(vec![replicas.programs[0].port()]);
         replicas.programs[0].start();

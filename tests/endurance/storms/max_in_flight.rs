@@ -123,7 +123,7 @@ fn held_and_corrected(world: &World, sound: &Sound, confrev: Running) {
     holds_for("the hold", Duration::from_secs(3), hold);
     let all = f64::from(u32::try_from(WORKLOADS).unwrap());
     let metric = |confrev: &Running| {
-        let held = confrev.metric("confrev_held_workloads");
+        let held = confrev.metric("confrev_blocked_workloads");
         // The failed workload keeps the content that it rolled to. No other test has held workloads now.
         expect(&held, &(all - 2.0))
     };
@@ -147,7 +147,7 @@ fn corrected(world: &World, loads: &[Load], confrev: &Running) {
         load.wait_reads(world, "demo", &["better"]);
     }
     wait_for("the metric to report no held workloads", LIMIT, || {
-        expect(&confrev.metric("confrev_held_workloads"), &0.0)
+        expect(&confrev.metric("confrev_blocked_workloads"), &0.0)
     });
     let sets = world.cluster.list("replicasets", world.name(), "");
     let templates = sets.iter().map(|set| text(&set["metadata"]["labels"]["confrev.dev/revision"]));

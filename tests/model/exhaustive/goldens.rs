@@ -143,9 +143,14 @@ impl<'a> Tie<'a> {
     fn said(&self) -> Vec<(&'static str, String)> {
         let status = &self.answers["status"];
         let is_waiting = |state: &str| matches!(state, "pending" | "refused");
+        let gate = |answer: &Value| match (answer["gate"].as_str(), answer["reason"].as_str()) {
+            (Some(gate), _) => gate.to_owned(),
+            (None, Some(reason)) => format!("{reason:?}"),
+            (None, None) => OPEN.to_owned(),
+        };
         let of_status = match text(&status["state"]) {
             "refused" => "refused".to_owned(),
-            "pending" => status["reason"].as_str().map_or_else(|| OPEN.to_owned(), gate),
+            "pending" => gate(status),
             _ => "-".to_owned(),
         };
         let (wait, source) = (text(&self.answers["wait"]), text(&status["source"]));
@@ -156,12 +161,13 @@ impl<'a> Tie<'a> {
             (state, _) if !is_waiting(state) => "-".to_owned(),
             ("refused", _) => "refused".to_owned(),
             (_, "") => OPEN.to_owned(),
-            (_, reason) => gate(reason),
+            (_, reason) if status["reason"] == reason => of_status.clone(),
+            (_, reason) => format!("{reason:?}"),
         };
         let impact = &self.answers["impact"];
         let of_impact = match text(&impact["rolls"]) {
             "yes" => OPEN.to_owned(),
-            "later" => gate(text(&impact["delay"])),
+            "later" => gate(impact),
             "refused" => "refused".to_owned(),
             _ => "-".to_owned(),
         };
@@ -170,7 +176,7 @@ impl<'a> Tie<'a> {
             let next = waves["next"].as_array().into_iter().flatten();
             let is_next = next.into_iter().any(|next| *next == self.answers["workload"]);
             if is_next {
-                said.push(("waves", waves["reason"].as_str().map_or_else(|| OPEN.to_owned(), gate)));
+                said.push(("waves", gate(waves)));
             }
         }
         said
@@ -188,30 +194,6 @@ impl<'a> Tie<'a> {
 /// A workload that may move, and does as soon as the queue lets it.
 const OPEN: &str = "rolls";
 
-/// The gate that a reason of a command is about. An unknown reason is its own gate, so that it differs.
-fn gate(reason: &str) -> String {
-    const GATES: [(&str, &str); 16] = [
-        ("held: ", "failed"),
-        ("failed with", "failed"),
-        ("was put back from", "failed"),
-        ("aborted", "aborted"),
-        ("settings of", "invalid"),
-        ("was refused", "refused"),
-        ("refused, see", "refused"),
-        ("outside the window", "window"),
-        ("window", "window"),
-        ("min-interval", "min-interval"),
-        ("max-in-flight", "max-in-flight"),
-        ("wave ", "wave"),
-        ("in the group", "wave"),
-        (" set ", "set"),
-        ("held by Deployment/", "max-in-flight"),
-        ("held by ", "max-in-flight"),
-    ];
-    let known = GATES.iter().find(|(part, _)| reason.contains(part));
-    known.map_or_else(|| format!("{reason:?}"), |(_, gate)| (*gate).to_owned())
-}
-
 fn line_of_waves(waves: &Value) -> String {
     let number = |field: &str| waves[field].as_u64().unwrap_or_default();
     let names = |field: &str| {
@@ -221,7 +203,7 @@ fn line_of_waves(waves: &Value) -> String {
     let mut line = format!("wave {} of {}", number("wave"), number("waves"));
     write!(line, ", moved {} of {}, limit {}", number("moved"), number("workloads"), number("limit"))
         .unwrap();
-    for field in ["next", "unhealthy"] {
+    for field in ["next", "rolling", "unhealthy"] {
         if !names(field).is_empty() {
             write!(line, ", {field} {}", names(field)).unwrap();
         }

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::{
+    Engine as _,
+    alphabet::STANDARD,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
 use confrev::{
     resolve::Observed,
     snapshot::{Identity, Made, Object, SourceKind, snapshot_json, snapshot_name},
@@ -45,9 +49,10 @@ pub fn check(json: &[u8]) {
 fn by_hand(kind: SourceKind, object: &Value) -> String {
     let map = |field: &str| object[field].as_object().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    // Go's decoder ignores line breaks.
-    let decode =
-        |value: &Value| BASE64_STANDARD.decode(text(value).replace(['\r', '\n'], "")).expect("base64");
+    // Go's decoder ignores line breaks, and bits of the last digit that are part of no byte.
+    let config = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    let engine = GeneralPurpose::new(&STANDARD, config);
+    let decode = |value: &Value| engine.decode(text(value).replace(['\r', '\n'], "")).expect("base64");
     let mut entries: BTreeMap<Vec<u8>, (u8, Vec<u8>)> = BTreeMap::new();
     let mut all = Vec::new();
     match kind {

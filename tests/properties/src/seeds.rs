@@ -114,7 +114,7 @@ fn sources() -> [Value; 4] {
     let labels = json!({annotations::ENABLED: "true"});
     [
         json!({"metadata": {"name": "demo", "uid": "u", "labels": labels}, "data": {"color": "blue", "b": "2"}}),
-        json!({"metadata": {"name": "demo", "labels": labels}, "binaryData": {"logo": "AAEC\r\nAw==\n"}, "immutable": true}),
+        json!({"metadata": {"name": "demo", "labels": labels}, "binaryData": {"logo": "AAEC\r\nAx==\n"}, "immutable": true}),
         json!({"metadata": {"name": "demo", "labels": labels, "annotations": {annotations::KEEP: "3"}}, "type": "Opaque",
                "data": {"password": "aHVudGVyMg=="}}),
         json!({"metadata": {"name": "demo", "labels": {annotations::ENABLED: "bind"}}, "data": null}),

@@ -1,6 +1,9 @@
 //! The rewriting of a template: the patch gives the expected object, and nothing panics.
 
-use std::{collections::BTreeMap, convert::Infallible};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+};
 
 use confrev::{
     annotations,
@@ -153,24 +156,32 @@ fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
     let (mut stored, at) = (object.clone(), kind.template_pointer());
     let mut sources: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
     let mut seen: BTreeMap<&str, BTreeMap<String, Value>> = BTreeMap::new();
-    for (pointer, name) in references(object, &at) {
+    let all = references(object, &at);
+    let lacking: BTreeSet<_> =
+        all.iter().filter(|(pointer, _)| lacks_key(object, pointer)).map(|(_, name)| name).collect();
+    for (pointer, name) in &all {
         let ours = name.kind == SourceKind::ConfigMap || secrets;
-        if !ours || Rotated::default().contains(&name) || !world::exists(&name) {
+        if !ours || Rotated::default().contains(name) || !world::exists(name) {
             continue;
         }
         let mut enter = |entry: &str| {
             sources.entry(name.kind.plural()).or_default().insert(name.name.to_string(), entry.to_owned())
         };
-        match world::enabled(&name) {
+        match world::enabled(name) {
             Some("bind") => drop(enter(&name.name)),
             Some(_) => {}
             None => {
-                let digest = World::default().observe(&name).unwrap().digest();
+                let digest = World::default().observe(name).unwrap().digest();
+                let state = seen.entry(name.kind.plural()).or_default();
+                if lacking.contains(name) {
+                    let entry = json!({"lacking": true, "seen": digest.to_string()});
+                    state.insert(name.name.to_string(), entry);
+                    continue;
+                }
                 let snapshot = snapshot_name(&name.name, &digest, 10);
                 enter(&snapshot);
-                let state = seen.entry(name.kind.plural()).or_default();
                 state.insert(name.name.to_string(), json!({"seen": digest.to_string()}));
-                *stored.pointer_mut(&pointer).unwrap() = json!(snapshot);
+                *stored.pointer_mut(pointer).unwrap() = json!(snapshot);
             }
         }
     }
@@ -190,6 +201,15 @@ fn expected(kind: &WorkloadKind, object: &Value, secrets: bool) -> Value {
         }
     }
     stored
+}
+
+/// Whether the reference at that pointer requires a key that no source of the world has.
+fn lacks_key(object: &Value, pointer: &str) -> bool {
+    let (reference, _) = pointer.rsplit_once('/').expect("a pointer to a name");
+    let reference = object.pointer(reference).expect("an object with a name");
+    let items = reference["items"].as_array().into_iter().flatten();
+    let keys = items.chain([reference]).filter_map(|of| of["key"].as_str()).filter(|key| !key.is_empty());
+    reference["optional"] != true && keys.into_iter().any(|key| !world::KEYS.contains(&key))
 }
 
 /// Sets a key of a map, and creates missing maps on the path.

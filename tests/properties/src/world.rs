@@ -16,6 +16,9 @@ use confrev::{
 };
 use serde_json::{Value, json};
 
+/// The keys of every source.
+pub const KEYS: [&str; 2] = ["key", "k"];
+
 /// The namespace's name.
 pub const NAMESPACE: &str = "ns";
 
@@ -94,7 +97,7 @@ impl World {
         let labels = enabled(name).map(|value| json!({annotations::ENABLED: value}));
         let object = json!({
             "metadata": {"name": name.name, "uid": format!("uid of {}", name.name), "labels": labels},
-            "data": {"key": "dmFsdWU=", "k": "a2V5"},
+            "data": {KEYS[0]: "dmFsdWU=", KEYS[1]: "a2V5"},
         });
         exists(name)
             .then(|| Observed::read(name.kind, object.to_string().into_bytes()).expect("a valid object"))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use confrev_controlplane::{ControlPlane, Namespace, Output, holds_for, wait_for};
 use confrev_core::annotations;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::manifests::{Kind, Workload, config_map};
@@ -351,6 +352,13 @@ pub fn text(value: &Value) -> String {
 pub fn verdict(snapshot: &Value) -> Value {
     let verdict = &snapshot["metadata"]["annotations"]["confrev.dev/verdict"];
     serde_json::from_str(verdict.as_str().unwrap_or("null")).expect("a verdict is JSON")
+}
+
+/// The second in which kubectl wrote an object last.
+pub fn applied_at(object: &Value) -> Option<Timestamp> {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let by_kubectl = entries.filter(|entry| text(&entry["manager"]).starts_with("kubectl"));
+    by_kubectl.filter_map(|entry| text(&entry["time"]).parse().ok()).max()
 }
 
 /// The name of an object.

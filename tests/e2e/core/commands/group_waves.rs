@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Commands as _;
-use crate::manifests::{Kind, Workload};
+use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text};
 
@@ -54,9 +54,9 @@ fn decisions_reach_all_namespaces_of_a_group() {
             let fields = ["group", "namespace", "snapshot", "wave", "waves", "limit", "moved", "workloads"];
             let wanted = json!([group, world.name(), b, 1, 3, 1, 1, 4]);
             expect(&json!(fields.map(|key| &shown[key])), &wanted)?;
-            let unhealthy = text(&shown["unhealthy"][0]);
+            let rolling = text(&shown["rolling"][0]);
             let is_own = loads.iter().any(|load| has_moved(world, load));
-            expect(&unhealthy.starts_with("Rollout/"), &is_own)?;
+            expect(&rolling.starts_with("Rollout/"), &is_own)?;
             let reason = text(&shown["reason"]);
             if reason.contains("not healthy yet") { Ok(()) } else { Err(reason) }
         });
@@ -92,5 +92,35 @@ fn decisions_reach_all_namespaces_of_a_group() {
     });
     holds_for("the other namespace", Duration::from_secs(3), || {
         loads.iter().try_for_each(|load| second.resolves_to(load, "demo", "B"))
+    });
+}
+
+/// The content bakes in another namespace of the group.
+#[test]
+fn impact_counts_other_namespaces_of_the_group() {
+    let _confrev = running();
+    let ([first, second], _) = group("group-impact");
+    let load = Workload::new(Kind::Deployment, "web", &["demo"]);
+    let with = |content: &str| {
+        let mut object = config_map("demo", content);
+        object["metadata"]["annotations"] = json!({"confrev.dev/waves": "1", "confrev.dev/bake": "1h"});
+        object
+    };
+    for world in [&first, &second] {
+        world.apply(&with("A")).ok();
+        world.apply(&load.manifest()).ok();
+    }
+    for world in [&first, &second] {
+        world.wait_resolved(&load, "demo", "A");
+        world.wait_at_rest();
+    }
+    let file = second.file("b.yaml", &with("B").to_string());
+    assert_eq!(second.confrev_json(&["impact", "-f", &file])[0]["delay"], Value::Null, "it may be the first");
+    first.apply(&with("B")).ok();
+    first.wait_resolved(&load, "demo", "B");
+    wait_for("the bake time in the other namespace", LIMIT, || {
+        let impact = second.confrev_json(&["impact", "-f", &file]);
+        let delay = text(&impact[0]["delay"]);
+        if impact[0]["rolls"] == true && delay.contains("bakes until") { Ok(()) } else { Err(impact) }
     });
 }

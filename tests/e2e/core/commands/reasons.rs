@@ -101,6 +101,16 @@ fn refused_roll_is_shown_with_its_reason() {
             let is_refusal = |about: &&String| about.starts_with("RollRefused");
             events.keys().find(is_refusal).map(drop).ok_or_else(|| format!("{events:?}"))
         });
+        // Other writes of the source, later than the Event, hide no reason.
+        world.kubectl(&["annotate", "configmap/demo", "confrev.dev/waves=1", "note=later"]).ok();
+        wait_for("the reason in waves", LIMIT, || {
+            let reason = world.confrev_json(&["waves", "demo"])["reason"].to_string();
+            if reason.contains("the templates are frozen") { Ok(()) } else { Err(reason) }
+        });
+        world.confrev(&["waves", "promote", "demo"]).ok();
+        wait_status(&world, "web", "refused: demo");
+        let impact = world.confrev_json(&["impact", "demo"]);
+        assert!(impact[0]["refused"] == true && impact[0]["rolls"] == false, "{impact}");
         // No command takes a reason from an Event, not even from confrev's own.
         let said = world.confrev(&["status", "--as=viewer"]);
         assert!(said.stdout.contains("pending: demo") && !said.stdout.contains("are frozen"), "{said:?}");

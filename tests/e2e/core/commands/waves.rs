@@ -48,6 +48,13 @@ fn person_promotes_aborts_and_retries_waves() {
         let lines =
             format!("\nWAVE       1 of 3\nMOVED      1 of 3, up to 1 in this wave\n           {named}\n");
         assert!(table.contains(&lines), "{table}");
+        let listed = world.confrev_json(&["waves"]);
+        assert_eq!(
+            (&listed[0]["source"], &listed[0]["complete"]),
+            (&json!("ConfigMap/demo"), &json!(false)),
+            "{listed}"
+        );
+        assert_eq!(listed[0]["rolling"], json!([named]), "{listed}");
         let waiting = loads.iter().find(|load| world.resolves_to(load, "demo", "B").is_err()).unwrap();
         wait_for("the reason in the status", LIMIT, || {
             let status = world.confrev(&["status", &waiting.name]).ok();

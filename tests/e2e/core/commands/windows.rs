@@ -73,6 +73,37 @@ fn closed_window_postpones_automatic_rolls() {
     wait_for("the roll in the open window", LIMIT, || world.resolves_to(&web, "demo", "D"));
 }
 
+/// One source of the set is deleted and created again, after the other one has changed.
+#[test]
+fn missing_source_holds_its_set() {
+    let _confrev = running();
+    let world = World::new("set-missing");
+    let set = |name: &str, text: &str, version: &str| {
+        let mut object = config_map(name, text);
+        object["metadata"]["annotations"] = json!({"confrev.dev/set": format!("shop/{version}")});
+        world.apply(&object).ok();
+    };
+    for name in ["a", "b"] {
+        set(name, "A", "1");
+    }
+    let web = Workload::new(Kind::Deployment, "web", &["a", "b"]).replicas(0);
+    world.apply(&web.manifest()).ok();
+    for name in ["a", "b"] {
+        world.wait_resolved(&web, name, "A");
+    }
+    world.delete("configmap", "b");
+    set("a", "B", "2");
+    wait_for("the reason in the status", LIMIT, || {
+        let status = world.confrev(&["status", "web"]).ok();
+        if status.contains("waits for set shop: a has 2, b does not exist") { Ok(()) } else { Err(status) }
+    });
+    holds_for("A", WHILE, || world.resolves_to(&web, "a", "A"));
+    set("b", "B", "2");
+    for name in ["a", "b"] {
+        world.wait_resolved(&web, name, "B");
+    }
+}
+
 /// The API server refuses windows and sets that could not be followed. No webhook sees namespaces, so a
 /// warning and an Event report theirs.
 #[test]

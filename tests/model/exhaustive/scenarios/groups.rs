@@ -290,10 +290,11 @@ fn analysed_deployments(play: &Play<'_>, content: &File) -> [File; 3] {
     deployed(play, content)
 }
 
-/// Argo's controller ends each run with this phase a few seconds after its creation.
+/// Argo's controller ends each run with this phase a few seconds after its creation. It takes longer than two silent watches, each of
+/// which may delay a wave by a minute.
 fn judged(play: &Play<'_>, phase: &str) {
     for _ in 0..24 {
-        play.seconds(5);
+        play.seconds(10);
         play.judge(phase);
     }
 }
@@ -386,14 +387,16 @@ fn decide(play: &Play<'_>, action: UserAction, snapshot: &str) -> String {
     decision
 }
 
-/// A person has aborted a change. The manifest of the source is written again, without what the command wrote: `kubectl replace`.
+/// A person has aborted a change. The manifest of the source is written again, without what the command wrote: `kubectl replace`. By
+/// then, the controller has taken the decision over, whatever fault delays it; the bake ends after that.
 fn aborted_stays_aborted(play: &Play<'_>) {
-    let two = in_waves(File::source("s", "two"));
-    let files = deployed(play, &in_waves(File::source("s", "one")));
+    let in_waves = |content: &str| in_waves(File::source("s", content)).note(annotations::BAKE, "400s");
+    let two = in_waves("two");
+    let files = deployed(play, &in_waves("one"));
     play.apply(&two);
-    play.seconds(10);
+    play.seconds(150);
     decide(play, UserAction::Abort, &play.snapshot("s", "two"));
-    play.seconds(10);
+    play.seconds(150);
     play.apply(&two);
     play.seconds(180);
     let name = play.snapshot("s", "two");
@@ -401,7 +404,7 @@ fn aborted_stays_aborted(play: &Play<'_>) {
         play.model.broken("rolls", "an aborted change went on".to_owned());
     }
     decide(play, UserAction::Resume, &name);
-    play.seconds(180);
+    play.seconds(1000);
     play.rest();
     all_read(play, &files, "two");
 }

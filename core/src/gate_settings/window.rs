@@ -3,7 +3,7 @@
 //! A write of a user is not affected by a window. The time zones are part of the program, so every replica and every command
 //! gives the same answer, wherever it runs.
 
-use std::{fmt, sync::LazyLock};
+use std::sync::LazyLock;
 
 use jiff::{
     SignedDuration, Timestamp,
@@ -11,7 +11,8 @@ use jiff::{
     tz::{TimeZone, TimeZoneDatabase},
 };
 
-use crate::{annotations, snapshot::ObjectName};
+use super::setting::{Found, Malformed, Place, Setting, Until};
+use crate::annotations;
 
 /// The time zones of the program.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
@@ -62,7 +63,7 @@ impl Windows {
     /// # Example
     ///
     /// ```
-    /// # use confrev_core::resolve::Windows;
+    /// # use confrev_core::gate_settings::Windows;
     /// let windows = Windows::parse("Mon-Fri 09:00-17:00 Europe/Berlin; Sat 22:00-04:00")?;
     /// let friday_evening = "2026-11-27T20:00:00Z".parse().unwrap();
     /// assert_eq!(windows.next_open(friday_evening), "2026-11-28T22:00:00Z".parse().ok());
@@ -188,108 +189,53 @@ fn parse_time(text: &str) -> Option<u16> {
     (minutes < 60 && time <= DAY).then_some(time)
 }
 
-/// The object that has a window.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WindowOf {
-    /// The workload itself.
-    Workload,
-    /// Its namespace.
-    Namespace,
-    /// A source whose content changed.
-    Source(ObjectName),
-}
+/// The gate: all windows of the workload, of its namespace and of the source are open. Each protects what its owner is responsible for.
+pub(super) const SETTING: Setting =
+    Setting { key: annotations::WINDOW, check: |text| Windows::parse(text).map(drop), closed };
 
-impl fmt::Display for WindowOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Workload => f.write_str("its window"),
-            Self::Namespace => f.write_str("the window of its namespace"),
-            Self::Source(source) => write!(f, "the window of {source}"),
-        }
+/// When all windows are open.
+fn closed(texts: &[(Place, &str)], now: Timestamp) -> Found {
+    let mut parsed = Vec::with_capacity(texts.len());
+    for (of, text) in texts {
+        let malformed = |allowed| Malformed { of: of.clone(), text: (*text).to_owned(), allowed };
+        parsed.push((of, Windows::parse(text).map_err(malformed)?));
     }
+    Ok(next_common(&parsed, now))
 }
 
-/// Why an automatic roll may not happen now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Closed {
-    /// A window is malformed, so nothing moves.
-    Invalid {
-        /// The object that has it.
-        of: WindowOf,
-        /// What is wrong.
-        why: String,
-    },
-    /// A window is closed.
-    Until {
-        /// When all windows are open; `None` if that is not within two weeks.
-        opens: Option<Timestamp>,
-        /// The reason, for people.
-        reason: String,
-    },
-}
-
-impl fmt::Display for Closed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid { of: WindowOf::Workload, why } => f.write_str(why),
-            Self::Invalid { of, why } => write!(f, "{of}: {why}"),
-            Self::Until { reason, .. } => f.write_str(reason),
-        }
-    }
-}
-
-impl Closed {
-    /// Why an automatic roll may not happen now; `None` if it may. Each object has the text of its annotation. A roll requires
-    /// that all of them are open: each window protects what its owner is responsible for.
-    pub fn of<'w>(windows: impl IntoIterator<Item = (WindowOf, &'w str)>, now: Timestamp) -> Option<Self> {
-        let mut parsed = Vec::new();
-        for (of, text) in windows {
-            match Windows::parse(text) {
-                Ok(windows) => parsed.push((of, windows)),
-                Err(allowed) => return Some(Self::Invalid { of, why: refused(text, allowed) }),
+/// When all of these windows are open; `None` if they are.
+fn next_common(parsed: &[(&Place, Windows)], now: Timestamp) -> Option<Until> {
+    let mut at = now;
+    // The object whose window opens last.
+    let mut last = None;
+    for _ in 0..MAX_STEPS {
+        let openings = parsed.iter().map(|(of, windows)| (windows.opening(at), *of));
+        // An opening that is not known is later than all others.
+        let latest = openings.max_by_key(|(opening, _)| opening.map_or(Timestamp::MAX, |(at, _)| at));
+        match latest {
+            None => return None,
+            Some((Some((opens, _)), _)) if opens == at => {
+                let (of, zone) = last?;
+                return Some(Until { opens: Some(at), reason: closed_until(of, at, zone, now) });
             }
-        }
-        let mut at = now;
-        // The object whose window opens last.
-        let mut last = None;
-        for _ in 0..MAX_STEPS {
-            let openings = parsed.iter().map(|(of, windows)| (windows.opening(at), of));
-            // An opening that is not known is later than all others.
-            let latest = openings.max_by_key(|(opening, _)| opening.map_or(Timestamp::MAX, |(at, _)| at));
-            match latest {
-                None => return None,
-                Some((Some((opens, _)), _)) if opens == at => {
-                    let (of, zone) = last?;
-                    return Some(Self::Until { opens: Some(at), reason: closed_until(of, at, zone, now) });
-                }
-                Some((Some((opens, zone)), of)) if opens <= now.saturating_add(HORIZON).unwrap_or(opens) => {
-                    (at, last) = (opens, Some((of, zone)));
-                }
-                Some(_) => break,
+            Some((Some((opens, zone)), of)) if opens <= now.saturating_add(HORIZON).unwrap_or(opens) => {
+                (at, last) = (opens, Some((of, zone)));
             }
+            Some(_) => break,
         }
-        // A single window always opens within that time.
-        let reason = "outside its windows, which are not open at the same time within two weeks".to_owned();
-        Some(Self::Until { opens: None, reason })
     }
+    // A single window always opens within that time.
+    let reason = "outside its windows, which are not open at the same time within two weeks".to_owned();
+    Some(Until { opens: None, reason })
 }
 
 /// The reason while a window is closed.
-fn closed_until(of: &WindowOf, at: Timestamp, zone: &TimeZone, now: Timestamp) -> String {
+fn closed_until(of: &Place, at: Timestamp, zone: &TimeZone, now: Timestamp) -> String {
     let time = zone.to_datetime(at);
     let day = usize::try_from(time.weekday().to_monday_zero_offset()).ok().and_then(|day| DAYS.get(day));
     let date =
         if at.duration_since(now) > WITHIN_A_WEEK { format!(" {}", time.date()) } else { String::new() };
     let (day, zone) = (day.unwrap_or(&""), zone.iana_name().unwrap_or("UTC"));
+    let of = of.of("window");
     format!("outside {of}, opens {day}{date} {:02}:{:02} {zone}", time.hour(), time.minute())
-}
-
-/// The message about a malformed window.
-fn refused(text: &str, allowed: &str) -> String {
-    format!("annotation {}: {text:?} is not allowed, use {allowed}", annotations::WINDOW)
-}
-
-/// Why the annotation `window` of a source cannot be followed; `None` if it can.
-pub fn invalid_window(text: &str) -> Option<String> {
-    Windows::parse(text).err().map(|allowed| refused(text, allowed))
 }

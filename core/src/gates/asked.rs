@@ -1,0 +1,55 @@
+//! What the gates ask, and how they answer.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::why::Why;
+use crate::{
+    gate_settings::{Place, Texts},
+    resolve::{Membership, Present, Record, RecordedFailure, Use, Wait},
+    snapshot::ObjectName,
+};
+
+/// What the gates ask about a workload and a source to whose present content it would move.
+pub trait Asked {
+    /// How a workload is named in a reason.
+    type Key: Clone;
+
+    /// The workload.
+    fn record(&self) -> &Record;
+    /// Its use of the source.
+    fn used(&self) -> &Use;
+    /// The present content of the source, and its mode.
+    fn present(&self) -> &Present;
+    /// The settings that are gates, of the workload, of its namespace and of the source.
+    fn settings(&self) -> Vec<(Place, &Texts)>;
+    /// The sources of the workload that belong to sets and may move it, and those that did and do not exist now. `None`: one of its
+    /// sources is not known yet.
+    fn sets(&self) -> Option<Vec<(&ObjectName, Membership<'_>)>>;
+    /// The refused snapshot of the present content, and the failure.
+    fn refusal(&self) -> Option<(String, &RecordedFailure)>;
+    /// Why others hold the workload from the content. It is asked only if no earlier gate is shut.
+    fn wait(&mut self) -> Option<Wait<Self::Key>>;
+    /// The time.
+    fn now(&self) -> Timestamp;
+
+    /// The time that remains of the workload's `min-interval`.
+    fn interval_left(&self) -> Option<SignedDuration> {
+        self.record().interval_left(self.now())
+    }
+
+    /// Whether the workload has the content already, in another mode. No verdict on the content keeps it from moving then.
+    fn has_content(&self) -> bool {
+        self.record().has_seen(&self.used().source, &self.present().digests)
+    }
+}
+
+/// The answer of a gate, and of the chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<K> {
+    /// The workload may move.
+    Open,
+    /// It may move later.
+    Wait(Why<K>),
+    /// It does not move to this content: it keeps its snapshot, or goes back to an earlier one.
+    Refuse(Why<K>),
+}
