@@ -9,6 +9,8 @@ HELM ?= $$($(CONTROLPLANE) build)/helm
 # The image of the rendered manifests, if it is not confrev:VERSION: its repository and its digest (sha256:…).
 IMAGE_REPOSITORY ?=
 IMAGE_DIGEST ?=
+# The API that the policies of `outage: carry` need: without a cluster, helm does not know what the API server serves.
+POLICY_API = --api-versions admissionregistration.k8s.io/v1/MutatingAdmissionPolicy
 IMAGE_VALUES = $(if $(IMAGE_REPOSITORY),--set-string image.repository=$(IMAGE_REPOSITORY)) \
 	$(if $(IMAGE_DIGEST),--set-string image.digest=$(IMAGE_DIGEST))
 # The folder that `make image` writes to, and its target: a static binary needs only musl's std.
@@ -207,6 +209,11 @@ manifests: ## Render manifests/ from charts/confrev (elsewhere with MANIFESTS; I
 		values=manifests/values/$$name.yaml; file=$(MANIFESTS)/$$name.yaml; \
 		"$$helm" template confrev charts/confrev --namespace confrev --values $$values $(IMAGE_VALUES) > $$file.new || exit 1; \
 		{ sed '/^[^#]/,$$d' $$values; sed '/^# Source: /d' $$file.new; } > $$file; rm $$file.new; \
+	done; \
+	values=manifests/values/carry.yaml; file=$(MANIFESTS)/carry.yaml; sed '/^[^#]/,$$d' $$values > $$file; \
+	for part in carry webhooks; do \
+		"$$helm" template confrev charts/confrev --namespace confrev --values $$values $(POLICY_API) --show-only templates/$$part.yaml \
+			> $$file.new || exit 1; sed '/^# Source: /d' $$file.new >> $$file; rm $$file.new; \
 	done
 
 # The standard library and the C compiler for IMAGE_TARGET.

@@ -39,7 +39,7 @@ done
 # shellcheck disable=SC2086 # a list of files without spaces in their names
 digest=$("${CARGO:-cargo}" run --quiet --locked -p confrev-image -- join --version "$version" --output "$name.image.tar" $images)
 make --no-print-directory manifests MANIFESTS="$DIST" IMAGE_REPOSITORY="$REPOSITORY" IMAGE_DIGEST="$digest"
-for manifest in self-signed cert-manager; do
+for manifest in self-signed cert-manager carry; do
     mv "$DIST/$manifest.yaml" "$name-$manifest.yaml"
 done
 

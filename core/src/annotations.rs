@@ -224,6 +224,12 @@ keys! {
     ENABLED_BY = "enabled-by", Annotation, by Confrev, on Workload,
         "`namespace`, `namespace-despite-HEX`",
         "`namespace`: the label `enabled` comes from the namespace";
+    CARRIED = "carried", Label, by Confrev, on Workload,
+        "`\"true\"`",
+        "confrev has not decided on the last write of the template: it did not answer. The policy `confrev-carry` writes it";
+    also CARRIED = "carried", Annotation, by Confrev, on Workload,
+        "`configmaps/NAME`, `=configmaps/NAME`, separated by commas; `?`",
+        "[what happened meanwhile](outages.md#the-mark), by source: the name of its snapshot was kept; or the write chose a snapshot; or the policy failed";
     PARTLY_KNOWN = "partly-known", Annotation, by Confrev, on Lease,
         "names, separated by commas",
         "the namespaces of which the leader [knows only a part](security.md#shares-of-the-index)";
@@ -283,7 +289,7 @@ pub fn is_record(key: &str, on: On) -> bool {
 /// The annotations of workloads whose changes admission decides on: the settings, and the records that an undo or a person may
 /// have changed.
 pub fn decided() -> impl Iterator<Item = &'static str> {
-    settings(On::Workload).chain([STATE, ENABLED_BY])
+    settings(On::Workload).chain([STATE, ENABLED_BY, CARRIED])
 }
 
 /// Escapes a key for use as one token of a JSON pointer (RFC 6901, section 3).

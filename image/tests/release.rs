@@ -251,7 +251,7 @@ fn every_file_of_release_is_verified() {
                 assert_eq!(bill["metadata"]["component"]["purl"], format!("pkg:cargo/confrev@{VERSION}"));
                 assert!(bill["components"].as_array().unwrap().len() > 100, "{name}");
             }
-            "-self-signed.yaml" | "-cert-manager.yaml" => {
+            "-self-signed.yaml" | "-cert-manager.yaml" | "-carry.yaml" => {
                 let text = fs::read_to_string(&path).unwrap();
                 assert!(text.contains("kind: MutatingWebhookConfiguration"), "{name}");
             }
@@ -288,6 +288,7 @@ fn every_file_of_release_is_verified() {
         "confrev.yaml",
         "-self-signed.yaml",
         "-cert-manager.yaml",
+        "-carry.yaml",
         ".provenance.json",
         "SHA256SUMS",
     ];

@@ -20,5 +20,5 @@ pub use decider::Decider;
 pub use limits::{DECISION_LIMIT, ReviewLimits};
 pub use reads::{ReadBudget, ReadShare};
 pub use review::{Answer, Review};
-pub use routes::router;
+pub use routes::{MARKED_WORKLOADS, router};
 pub(crate) use sources::{invalid_setting, odd_settings};

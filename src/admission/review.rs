@@ -258,6 +258,11 @@ impl Answer {
         self
     }
 
+    /// Whether there is no decision, and the same request may succeed later.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self.refusal, Some((503, _)))
+    }
+
     /// The operations of its patch.
     pub fn operations(&self) -> usize {
         self.patch.0.len()

@@ -27,10 +27,14 @@ use crate::{
     telemetry::{metrics, traces},
 };
 
+/// The path of the webhooks of workloads where the policy `confrev-carry` is in force. Only there, a mark is believed.
+pub const MARKED_WORKLOADS: &str = "/mutate/marked-workloads";
+
 /// The webhook's routes.
 pub fn router<A: Api>(context: Context<A>) -> Router {
     Router::new()
         .route("/mutate/workloads", post(mutate_workloads::<A>))
+        .route(MARKED_WORKLOADS, post(mutate_marked_workloads::<A>))
         .route("/mutate/configmaps", post(mutate_configmaps::<A>))
         .route("/mutate/secrets", post(mutate_secrets::<A>))
         .route("/validate/workloads", post(validate_workloads::<A>))
@@ -45,8 +49,18 @@ async fn mutate_workloads<A: Api>(
     State(state): State<Arc<HandlerState<A>>>,
     request: ReviewRequest,
 ) -> Response {
-    let decide = async |call: &Caller, review: &Review<'_>| workloads::mutate(&state, call, review).await;
+    let decide =
+        async |call: &Caller, review: &Review<'_>| workloads::mutate(&state, call, review, false).await;
     answer_review(&state, "/mutate/workloads", request, decide).await
+}
+
+async fn mutate_marked_workloads<A: Api>(
+    State(state): State<Arc<HandlerState<A>>>,
+    request: ReviewRequest,
+) -> Response {
+    let decide =
+        async |call: &Caller, review: &Review<'_>| workloads::mutate(&state, call, review, true).await;
+    answer_review(&state, MARKED_WORKLOADS, request, decide).await
 }
 
 async fn mutate_configmaps<A: Api>(
@@ -124,6 +138,12 @@ async fn answer_review<A: Api>(
                 };
                 match answer {
                     Err(refusal) => (metrics::ReviewOutcome::Failed, Err(refusal)),
+                    // An answer would refuse the write. Without one, the API server stores it as the policy has left it.
+                    Ok(answer) if path == MARKED_WORKLOADS && answer.is_unavailable() => {
+                        let message = "the review could not be decided: the log has the reason\n";
+                        let refusal = (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
+                        (metrics::ReviewOutcome::Failed, Err(refusal))
+                    }
                     Ok(answer) => (answer.outcome(), Ok(answer.to_json(review.uid()))),
                 }
             }

@@ -7,16 +7,35 @@ use super::{
 };
 use crate::{
     cluster::{Api, ApiError, workload_owner},
-    resolve::{Decision, Facts, MissingPolicy, Policy, Request, Workload, malformed},
+    resolve::{Carried, Decision, Facts, MissingPolicy, Policy, Request, Unmarked, Workload, malformed},
 };
 
-/// Resolves the references of a workload.
-pub(super) async fn mutate<A: Api>(context: &HandlerState<A>, call: &Caller, review: &Review<'_>) -> Answer {
-    let request = match read(context, review) {
+/// Resolves the references of a workload. `is_marked`: the policy `confrev-carry` marks each write that is sent here.
+pub(super) async fn mutate<A: Api>(
+    context: &HandlerState<A>,
+    call: &Caller,
+    review: &Review<'_>,
+    is_marked: bool,
+) -> Answer {
+    let request = match read(context, review, review.object()) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
         Err(refusal) => return *refusal,
     };
+    let unmarked = Unmarked::of(&request, is_marked);
+    if is_marked && unmarked.is_none() && (request.new.kind.rolls || request.old.is_none()) {
+        context.metrics.uncarried_review();
+    }
+    let unmarked = unmarked.unwrap_or_default();
+    let request = match &unmarked.text {
+        None => request,
+        Some(text) => match read(context, review, Some(text)) {
+            Ok(Some(request)) => request,
+            Ok(None) => return Answer::allowed(),
+            Err(refusal) => return *refusal,
+        },
+    };
+    let request = Request { carried: unmarked.carried.clone(), ..request };
     let mut facts = Facts::default();
     let decision = match decided(context, call, review, &request, review.dry_run(), &mut facts).await {
         Ok(decision) => decision,
@@ -29,7 +48,7 @@ pub(super) async fn mutate<A: Api>(context: &HandlerState<A>, call: &Caller, rev
         // The last owner of a snapshot may be deleted before the controller has bound the snapshot.
         context.shared.remember_snapshots(review.namespace(), &decision, &facts);
     }
-    Answer::patched(decision.patch).with_warnings(decision.warnings)
+    Answer::patched(unmarked.patch_with(decision.patch)).with_warnings(decision.warnings)
 }
 
 /// Refuses what the mutating webhook refuses, in case another webhook wrote it afterwards: malformed labels and
@@ -39,7 +58,7 @@ pub(super) async fn validate<A: Api>(
     call: &Caller,
     review: &Review<'_>,
 ) -> Answer {
-    let request = match read(context, review) {
+    let request = match read(context, review, review.object()) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
         Err(refusal) => return *refusal,
@@ -102,8 +121,12 @@ async fn decided<A: Api>(
     }
 }
 
-/// The request to decide on; `None` if there is nothing to decide.
-fn read<'a, A>(context: &'a Context<A>, review: &'a Review<'a>) -> Result<Option<Request<'a>>, Box<Answer>> {
+/// The request to decide on, with this object; `None` if there is nothing to decide.
+fn read<'a, A>(
+    context: &'a Context<A>,
+    review: &'a Review<'a>,
+    object: Option<&'a str>,
+) -> Result<Option<Request<'a>>, Box<Answer>> {
     if !review.is_write() {
         return Ok(None);
     }
@@ -117,7 +140,7 @@ fn read<'a, A>(context: &'a Context<A>, review: &'a Review<'a>) -> Result<Option
         Workload::parse(kind, json)
             .map_err(|error| Box::new(Answer::denied(format!("invalid {kind} {:?}: {error}", review.name()))))
     };
-    let Some(object) = review.object() else {
+    let Some(object) = object else {
         return Err(Box::new(Answer::denied(format!(
             "{kind} {:?}: the request has no object",
             review.name()
@@ -136,5 +159,11 @@ fn read<'a, A>(context: &'a Context<A>, review: &'a Review<'a>) -> Result<Option
         ))));
     }
     let old = review.old_object().map(parse).transpose()?;
-    Ok(Some(Request { namespace: review.namespace(), secrets: context.secrets, new, old }))
+    Ok(Some(Request {
+        namespace: review.namespace(),
+        secrets: context.secrets,
+        new,
+        old,
+        carried: Carried::default(),
+    }))
 }

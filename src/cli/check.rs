@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use super::{
     failure::Failure,
     flags,
-    inventory::text,
+    inventory::{label, text},
     manifests::{self, ManifestFlags},
     output::{self, Colour, OutputFlag, OutputFormat, Text},
     target::{Flags, Target, UNANSWERED},
 };
-use crate::{annotations, tls};
+use crate::{admission::MARKED_WORKLOADS, annotations, tls};
 
 const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
 /// A CA that expires sooner than this gives a warning.
@@ -211,10 +211,20 @@ fn push_lines(text: &mut Text, finding: &CheckedPoint) {
     }
 }
 
+/// The objects of the policies that decide while confrev does not answer, by resource.
+const POLICIES: [(&str, &[&str]); 4] = [
+    ("mutatingadmissionpolicies", &["confrev-carry"]),
+    ("mutatingadmissionpolicybindings", &["confrev-carry-own", "confrev-carry-namespaced"]),
+    ("validatingadmissionpolicies", &["confrev-unresolved"]),
+    ("validatingadmissionpolicybindings", &["confrev-unresolved-own", "confrev-unresolved-namespaced"]),
+];
+
 /// The webhooks of both configurations.
 #[derive(Debug, Default)]
 struct Webhooks {
     found: Vec<Value>,
+    /// Which objects of [`POLICIES`] are missing; `None` if the webhooks do not rely on them.
+    missing_policies: Option<Vec<&'static str>>,
     /// The first configuration that does not exist, and what that means.
     missing: Option<&'static str>,
 }
@@ -239,16 +249,48 @@ impl Webhooks {
                 }
             }
         }
+        if webhooks.found.iter().any(relies_on_policies) {
+            let mut missing = Vec::new();
+            for (resource, name) in
+                POLICIES.iter().flat_map(|(of, names)| names.iter().map(move |name| (of, name)))
+            {
+                if target.get(&format!("{ADMISSION}/{resource}/{name}")).await?.is_none() {
+                    missing.push(*name);
+                }
+            }
+            webhooks.missing_policies = Some(missing);
+        }
         Ok(webhooks)
     }
 }
 
-fn webhook_configurations(Webhooks { found: webhooks, missing }: &Webhooks) -> CheckResult {
+/// Whether a webhook expects that the policies mark each write.
+fn relies_on_policies(webhook: &Value) -> bool {
+    let place = ["/clientConfig/service/path", "/clientConfig/url"].map(|pointer| text(webhook, pointer));
+    place.iter().any(|place| place.ends_with(MARKED_WORKLOADS))
+}
+
+fn webhook_configurations(Webhooks { found: webhooks, missing, missing_policies }: &Webhooks) -> CheckResult {
     if let Some(missing) = missing {
         return bad(
             *missing,
             "install confrev: kubectl apply -f manifests/self-signed.yaml, or its Helm chart",
         );
+    }
+    match missing_policies.as_deref() {
+        None => {}
+        Some([]) => {
+            return good(format!(
+                "{} webhooks; while confrev is down, workloads keep their snapshots (confrev-carry)",
+                webhooks.len()
+            ));
+        }
+        Some([missing, ..]) => {
+            return bad(
+                format!("the policy or binding {missing} does not exist, and the webhooks rely on it"),
+                "while confrev is down, opted-in workloads are admitted unresolved: apply manifests/carry.yaml, or the Helm chart",
+            );
+        }
     }
     let strict = webhooks.iter().filter(|webhook| text(webhook, "/failurePolicy") == "Fail").count();
     if strict == 0 {
@@ -448,6 +490,10 @@ async fn admission_answers(target: &Target) -> Result<CheckResult, Failure> {
             "is confrev running, and can the API server reach its Service?",
         ),
         Err(failure) => return Err(failure),
+        Ok(object) if label(&object, annotations::CARRIED).is_some() => bad(
+            "confrev does not answer: the API server keeps the snapshots of workloads alone (confrev-carry)",
+            "is confrev running, and can the API server reach its Service?",
+        ),
         Ok(_) => bad(
             format!("the API server did not call confrev in namespace {}", target.namespace),
             "see the check webhooks",

@@ -23,7 +23,7 @@ use crate::{
         ApiError,
         facts::{Fact, FactReader, decide_with_reads},
     },
-    resolve::{Facts, Mode, Need, Observed, Plan, Present, Request, Use, Workload},
+    resolve::{Carried, Facts, Mode, Need, Observed, Plan, Present, Request, Use, Workload},
     schema::Schemas,
     server::Client,
     snapshot::{Digest, ObjectName, SourceKind},
@@ -312,7 +312,13 @@ async fn refusal(
     // If snapshots of Secrets are off, no template names one.
     let of_secret = |used: &Use| used.source.kind == SourceKind::Secret && used.snapshot.is_some();
     let secrets = workload.record.uses.iter().any(of_secret);
-    let request = Request { namespace: workload.namespace(), secrets, new, old: Some(old) };
+    let request = Request {
+        namespace: workload.namespace(),
+        secrets,
+        new,
+        old: Some(old),
+        carried: Carried::default(),
+    };
     let mut facts = Facts::default();
     facts.set_rotated(target.rotated.clone());
     let mut reader = GivenReader { target, namespace: request.namespace, given, schemas: Schemas::default() };

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     admission::{invalid_setting, odd_settings},
     kinds::Kinds,
-    resolve::{Observed, Request, Workload},
+    resolve::{Carried, Observed, Request, Workload},
     snapshot::Rotated,
 };
 
@@ -110,7 +110,8 @@ fn check(
             match Workload::parse(kind, &text) {
                 Err(error) => findings.push(Finding::error(Rule::Workload, place, &name, error.to_string())),
                 Ok(new) => {
-                    let request = Request { namespace, secrets: false, new, old: None };
+                    let request =
+                        Request { namespace, secrets: false, new, old: None, carried: Carried::default() };
                     let decision = given.preview(&request);
                     let start = format!("{}: ", request.new.display());
                     let short = |text: String| text.strip_prefix(&start).map_or(text.clone(), str::to_owned);

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     annotations,
     kinds::{Kinds, WorkloadKind},
-    resolve::{self, Decision, Facts, NamespaceFacts, Need, Observed, Request, Spares, Workload},
+    resolve::{self, Carried, Decision, Facts, NamespaceFacts, Need, Observed, Request, Spares, Workload},
     schema::Schemas,
     snapshot::{Made, ObjectName, Rotated, snapshot_json},
 };
@@ -98,7 +98,7 @@ fn render(
         let text = object.to_string();
         let new = Workload::parse(kind, &text).map_err(|error| wrong(error.to_string()))?;
         // The names of snapshots of Secrets depend on a key that only the installation has.
-        let request = Request { namespace, secrets: false, new, old: None };
+        let request = Request { namespace, secrets: false, new, old: None, carried: Carried::default() };
         let mut decision = given.preview(&request);
         if options.secrets {
             for warning in

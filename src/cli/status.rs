@@ -20,6 +20,9 @@ use crate::annotations;
 /// How often `--watch` reads the state.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
+/// The reason of a workload that confrev has not decided on.
+const UNDECIDED: &str = "admitted while confrev did not answer";
+
 /// Options of `status`.
 #[derive(Debug, Args)]
 pub(super) struct StatusOptions {
@@ -178,7 +181,13 @@ pub(super) fn status(
     // A workload that does not follow changes says so before a change comes.
     let is_stopped = workload.kind.rolls && !workload.record.track;
     let stopped = is_stopped.then(|| format!("paused ({}=false)", annotations::TRACK));
-    let mut reasons: Vec<_> = delays.chain(stopped).chain(pause.clone().map(|pause| pause.at)).collect();
+    let undecided = workload.record.is_marked.then(|| UNDECIDED.to_owned());
+    let mut reasons: Vec<_> = undecided
+        .into_iter()
+        .chain(delays)
+        .chain(stopped)
+        .chain(pause.clone().map(|pause| pause.at))
+        .collect();
     reasons.dedup();
     let template = template_state(inventory, workload);
     WorkloadStatus {

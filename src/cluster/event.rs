@@ -84,7 +84,7 @@ impl Reason {
     }
 
     /// Whether the Event is posted as a notification. The others report that an object is incomplete or cannot be read, that old
-    /// snapshots are too large together, or count Events.
+    /// snapshots are too large together, count Events, or come for each workload after an outage.
     pub const fn is_notified(self) -> bool {
         !matches!(
             self,
@@ -93,6 +93,7 @@ impl Reason {
                 | Self::SnapshotsDropped
                 | Self::EventsDropped
                 | Self::NamespacePartlyKnown
+                | Self::Carried
         )
     }
 
@@ -114,6 +115,7 @@ impl Reason {
             | Self::AnalysisHeld
             | Self::ContentRefused
             | Self::Reverted
+            | Self::Carried
             | Self::SettingInvalid => "Roll",
             Self::SourceMissing | Self::ObjectUnreadable | Self::NamespacePartlyKnown => "Resolve",
             Self::SnapshotLost | Self::SnapshotRestored => "Restore",
@@ -273,6 +275,7 @@ mod tests {
             (Reason::AnalysisHeld, "Warning"),
             (Reason::ContentRefused, "Warning"),
             (Reason::Reverted, "Warning"),
+            (Reason::Carried, "Normal"),
             (Reason::SettingInvalid, "Warning"),
             (Reason::RollRefused, "Warning"),
             (Reason::SnapshotLost, "Warning"),

@@ -158,6 +158,8 @@ labels! {
         ContentRefused = "ContentRefused",
         /// A workload went back from refused content.
         Reverted = "Reverted",
+        /// confrev decided on a write that it had not answered.
+        Carried = "Carried",
         /// A setting of a source is invalid, so a change of it rolls nothing.
         SettingInvalid = "SettingInvalid",
         /// The API server refused to roll a workload.

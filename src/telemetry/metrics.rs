@@ -29,8 +29,13 @@ const CALL_SECONDS: [f64; 10] = [0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.
 const ROLL_SECONDS: [f64; 12] = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 14_400.0];
 
 /// The webhooks' paths.
-const PATHS: [&str; 4] =
-    ["/mutate/workloads", "/mutate/configmaps", "/mutate/secrets", "/validate/workloads"];
+const PATHS: [&str; 5] = [
+    "/mutate/workloads",
+    "/mutate/marked-workloads",
+    "/mutate/configmaps",
+    "/mutate/secrets",
+    "/validate/workloads",
+];
 
 /// The verbs of calls to the API server.
 const VERBS: [&str; 4] = ["get", "create", "patch", "delete"];
@@ -46,6 +51,7 @@ struct MetricFamilies {
     registry: Registry,
     reviews: Family<ReviewLabels, Counter>,
     review_seconds: Seconds<PathLabels>,
+    uncarried_reviews: Counter,
     api_requests: Family<ApiLabels, Counter>,
     api_forbidden: Family<ForbiddenLabels, Counter>,
     api_seconds: Seconds<VerbLabels>,
@@ -84,6 +90,8 @@ pub struct StateCounts {
     pub pinned: usize,
     /// Workloads that the annotation `hold` keeps on a snapshot.
     pub on_hold: usize,
+    /// Workloads whose last write confrev did not answer.
+    pub carried: usize,
     /// Workloads that refer to an object that does not exist.
     pub unresolved: usize,
     /// Snapshots that are referenced but missing, and cannot be recreated.
@@ -99,7 +107,7 @@ pub struct StateCounts {
 }
 
 /// Names and help texts of the gauges of a [`StateCounts`], in the order of its fields.
-const STANDING: [(&str, &str); 13] = [
+const STANDING: [(&str, &str); 14] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
     ("snapshots", "Snapshots in the cluster"),
@@ -110,6 +118,7 @@ const STANDING: [(&str, &str); 13] = [
         "on_hold_workloads",
         "Workloads that the annotation hold keeps on a snapshot, whatever its source holds",
     ),
+    ("carried_workloads", "Workloads whose last write was admitted without an answer of confrev"),
     ("unresolved_workloads", "Workloads that refer to a ConfigMap or Secret that does not exist"),
     ("lost_snapshots", "Snapshots that are referenced but missing, and cannot be recreated"),
     ("unreadable_objects", "Workloads and revisions that cannot be read"),
@@ -128,6 +137,7 @@ impl StateCounts {
             blocked,
             pinned,
             on_hold,
+            carried,
             unresolved,
             lost,
             unreadable,
@@ -143,6 +153,7 @@ impl StateCounts {
             blocked,
             pinned,
             on_hold,
+            carried,
             unresolved,
             lost,
             unreadable,
@@ -179,6 +190,12 @@ impl Metrics {
                 "admission_duration_seconds",
                 "Time to answer an admission review",
                 review_seconds,
+            ),
+            uncarried_reviews: add(
+                all,
+                "uncarried_reviews",
+                "Reviews without the mark of confrev-carry at a path where it marks each of them",
+                Counter::default(),
             ),
             api_requests: add(
                 all,
@@ -270,6 +287,11 @@ impl Metrics {
     pub fn review(&self, path: &'static str, outcome: ReviewOutcome, took: Duration) {
         self.0.reviews.get_or_create(&ReviewLabels { path, outcome }).inc();
         self.0.review_seconds.get_or_create(&PathLabels { path }).observe(took.as_secs_f64());
+    }
+
+    /// A review had no mark where the policy `confrev-carry` marks each one.
+    pub fn uncarried_review(&self) {
+        self.0.uncarried_reviews.inc();
     }
 
     /// The API server answered a request with `code` (an HTTP status; 0 if there was no answer) after `took`.
@@ -432,6 +454,7 @@ mod tests {
         metrics.task(Work::OptIn, Done::Conflict);
         metrics.roll(Roll::Rolled);
         metrics.roll_delay(Duration::from_secs(2));
+        metrics.uncarried_review();
         metrics.snapshot_created();
         metrics.snapshot_bound();
         metrics.snapshot_swept();
@@ -468,6 +491,8 @@ mod tests {
             "confrev_pending_workloads 2",
             "confrev_pinned_workloads 0",
             "confrev_on_hold_workloads 0",
+            "confrev_carried_workloads 0",
+            "confrev_uncarried_reviews_total 1",
             "confrev_lost_snapshots 1",
             "confrev_leader 1",
             "confrev_certificate_expiry_timestamp_seconds 1800000000",

@@ -159,6 +159,8 @@ pub(crate) struct Trial {
     rollouts: BTreeMap<Key, (Value, SignedDuration)>,
     /// When the pods of deleted revisions have terminated.
     ending: BTreeMap<Key, SignedDuration>,
+    /// Whether the policy `confrev-carry` is in force.
+    pub carries: bool,
     /// Warnings in Events.
     pub warnings: BTreeSet<String>,
     /// The writes of confrev, its Events and its answers to writers, if they are recorded.
@@ -176,6 +178,11 @@ impl Trial {
     /// A run with these faults, each at the call with that number.
     pub(crate) fn new(plan: &[(usize, CallFault)]) -> Self {
         Self { plan: plan.to_vec(), ..Self::default() }
+    }
+
+    /// The same, with or without the policy `confrev-carry`.
+    pub(crate) fn carrying(self, carries: bool) -> Self {
+        Self { carries, ..self }
     }
 }
 

@@ -78,6 +78,7 @@ fn chart_has_every_key() {
         list("namespace", "Those that users write on Namespaces.", quoted(annotations::settings(On::Namespace))),
         list("workload", "Those that users write on workloads.", quoted(annotations::settings(On::Workload))),
         list("source", "Those that users write on sources.", quoted(annotations::settings(On::Source))),
+        list("template", "The annotations that confrev writes on pod templates.", quoted(annotations::records(On::Template))),
         list("decided", "Those of workloads that admission decides on.", quoted(annotations::decided())),
         list(
             "rewritten",

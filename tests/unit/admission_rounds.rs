@@ -15,7 +15,7 @@ use confrev::{
     cluster::{Api as _, Call, KubeApi, Meter},
     controller::{Name, SnapshotRecord},
     kinds::{Kinds, REVISION_KINDS},
-    resolve::{Decision, Facts, Need, Pass, Request, RevisionsOf, Workload, resolve},
+    resolve::{Carried, Decision, Facts, Need, Pass, Request, RevisionsOf, Workload, resolve},
     server::Client,
     snapshot::{ObjectName, SourceKind},
     telemetry::Metrics,
@@ -129,6 +129,7 @@ async fn admission(
         secrets: true,
         new: Workload::parse(&kind, &new_text).unwrap(),
         old: old_text.as_ref().map(|text| Workload::parse(&kind, text).unwrap()),
+        carried: Carried::default(),
     };
     let limits = ReviewLimits { reads: limit, ..ReviewLimits::default() };
     let reviewer = Reviewer::new(client, desk.state, limits);
@@ -238,7 +239,8 @@ async fn no_secret_snapshot_is_guessed_without_opt_in() {
         let kind = kind("Deployment");
         let text = written.to_string();
         let new = Workload::parse(&kind, &text).unwrap();
-        let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
+        let request =
+            Request { namespace: NAMESPACE, secrets: true, new, old: None, carried: Carried::default() };
         let Pass::Needs(needs) = resolve(&request, &Facts::default()) else { panic!("decided") };
         let guessed = needs.iter().any(|need| matches!(need, Need::Newest { .. }));
         assert_eq!(guessed, takes == "true");
@@ -266,7 +268,8 @@ async fn answers_count_while_they_arrive() {
     let text = deployment(&names.iter().map(String::as_str).collect::<Vec<_>>()).to_string();
     let kind = kind("Deployment");
     let new = Workload::parse(&kind, &text).unwrap();
-    let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
+    let request =
+        Request { namespace: NAMESPACE, secrets: true, new, old: None, carried: Carried::default() };
     let limits = ReviewLimits { read_bytes: 8 << 20, ..ReviewLimits::default() };
     let reviewer = Reviewer::new(kube::Client::new(service, NAMESPACE), Desk::new().state, limits);
     let (metrics, decider) = (&reviewer.metrics, reviewer.decider(true));
@@ -387,7 +390,8 @@ async fn snapshots_are_created_few_at_a_time() {
         });
         let client = kube::Client::new(service, NAMESPACE);
         let new = Workload::parse(&kind, &text).unwrap();
-        let request = Request { namespace: NAMESPACE, secrets: true, new, old: None };
+        let request =
+            Request { namespace: NAMESPACE, secrets: true, new, old: None, carried: Carried::default() };
         let limits = ReviewLimits { calls, ..ReviewLimits::default() };
         let reviewer = Reviewer::new(client, Desk::new().state, limits);
         let decision = reviewer.decider(false).admit(&request, None, &mut Facts::default()).await.unwrap();

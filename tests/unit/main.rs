@@ -47,6 +47,7 @@ mod snapshot_bytes;
 mod state_metrics;
 mod terminating_objects;
 mod turns;
+mod unanswered_reviews;
 mod undo_owners;
 mod waves;
 mod windows_and_sets;

@@ -8,7 +8,7 @@ use std::{
 use confrev::{
     admission::ReviewLimits,
     cluster::workload_owner,
-    resolve::{Facts, Request, Workload},
+    resolve::{Carried, Facts, Request, Workload},
 };
 use http::{Method, Response, StatusCode};
 use kube::client::Body;
@@ -82,6 +82,7 @@ async fn written(owners: usize, more: Option<Value>, is_collected: bool) -> Writ
         secrets: true,
         new: Workload::parse(&kind, &new).unwrap(),
         old: Some(Workload::parse(&kind, &old).unwrap()),
+        carried: Carried::default(),
     };
     let reviewer = Reviewer::new(client, Desk::new().state, ReviewLimits::default());
     let owner = workload_owner(&kind, "web", "uid-web");

@@ -2,7 +2,7 @@
 
 use confrev_instructions::{
     kinds::Kinds,
-    resolve::{Facts, Observed, Request, Workload, resolve},
+    resolve::{Carried, Facts, Observed, Request, Workload, resolve},
     review::{Answer, Review},
     snapshot::{Identity, Made, Object, SourceKind, snapshot_json},
 };
@@ -108,7 +108,8 @@ pub(crate) fn parts() {
         case(&format!("part/rewrite/{references}"), references, &texts, || {
             new.template.as_ref().map_or(0, |template| template.references().len())
         });
-        let request = Request { namespace: NAMESPACE, secrets: false, new, old: None };
+        let request =
+            Request { namespace: NAMESPACE, secrets: false, new, old: None, carried: Carried::default() };
         let mut facts = Facts::default();
         let decision = decide(&request, &mut facts, &sources(references, SMALL)).expect("a decision");
         assert!(facts.object(&source(0)).is_some());

@@ -3,7 +3,8 @@
 use confrev_instructions::{
     kinds::Kinds,
     resolve::{
-        self, Decision, Facts, NamespaceFacts, Need, Observed, Request, SourceError, Spares, Workload,
+        self, Carried, Decision, Facts, NamespaceFacts, Need, Observed, Request, SourceError, Spares,
+        Workload,
     },
     review::{Answer, Review},
     snapshot::{Made, snapshot_json},
@@ -29,7 +30,8 @@ pub(crate) fn answer(kinds: &Kinds, body: &[u8], stored: &Stored) -> Option<Answ
     let parse = |text| Workload::parse(kind, text).ok();
     let new = parse(review.object()?)?;
     let old = review.old_object().and_then(parse);
-    let request = Request { namespace: review.namespace(), secrets: false, new, old };
+    let request =
+        Request { namespace: review.namespace(), secrets: false, new, old, carried: Carried::default() };
     let mut facts = Facts::default();
     let decision = decide(&request, &mut facts, stored)?;
     let made = decision.ensure.iter().filter_map(|ensure| {

@@ -4,8 +4,8 @@ use confrev_instructions::{
     annotations,
     kinds::{Kinds, WorkloadKind},
     resolve::{
-        ChangeVerdict, Facts, Health, Member, Observed, Present, Record, Request, Spread, SpreadPolicy,
-        Workload, WorkloadView,
+        Carried, ChangeVerdict, Facts, Health, Member, Observed, Present, Record, Request, Spread,
+        SpreadPolicy, Workload, WorkloadView,
     },
     snapshot::Rotated,
 };
@@ -39,7 +39,8 @@ fn resolved(kind: &WorkloadKind, content: &str) -> Value {
     let mut object = deployment(1, BYTES);
     let text = object.to_string();
     let new = Workload::parse(kind, &text).expect("a Deployment");
-    let request = Request { namespace: NAMESPACE, secrets: false, new, old: None };
+    let request =
+        Request { namespace: NAMESPACE, secrets: false, new, old: None, carried: Carried::default() };
     let stored = Stored::from([(source(0), config_map(content))]);
     let decision = decide(&request, &mut Facts::default(), &stored).expect("a decision");
     json_patch::patch(&mut object, &decision.patch).expect("the patch applies");

@@ -352,7 +352,8 @@ dyn(container.?env.orValue([]).map(variable,
 || object.?spec.?jobTemplate.?metadata.?labels != oldObject.?spec.?jobTemplate.?metadata.?labels
 {{- with include "confrev.extraTemplatesChanged" . }}{{ . | trim | nindent 0 }}{{ end }}
 || object.?spec.?workloadRef != oldObject.?spec.?workloadRef
-|| object.metadata.?labels[?"confrev.dev/enabled"] != oldObject.metadata.?labels[?"confrev.dev/enabled"]
+|| ["confrev.dev/enabled", "confrev.dev/carried"].exists(key,
+object.metadata.?labels[?key] != oldObject.metadata.?labels[?key])
 || {{ include "confrev.keys.decided" . }}.exists(key,
 object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])
 {{- end }}
@@ -399,3 +400,149 @@ annotations:
   {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end -}}
+
+{{/* What happens while no replica answers: the value `outage`, or by default `carry` where the API server can. */}}
+{{- define "confrev.outage" -}}
+{{- $can := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+{{- if and (eq (.Values.outage | default "") "carry") (not $can) -}}
+{{- fail "outage: carry needs the API MutatingAdmissionPolicy v1 (Kubernetes 1.36 or later), and this API server does not serve it: use refuse" -}}
+{{- end -}}
+{{- .Values.outage | default (ternary "carry" "refuse" $can) -}}
+{{- end }}
+
+{{/* The places of references in a pod's spec: the list below `spec`, the list in each of its entries (none: the entry itself), the
+path of the reference, and the field of its name. */}}
+{{- define "confrev.places" -}}
+- {kind: configMap, list: volumes, reference: configMap, name: name}
+- {kind: configMap, list: volumes, inner: projected.sources, reference: configMap, name: name}
+- {kind: configMap, list: containers, inner: envFrom, reference: configMapRef, name: name}
+- {kind: configMap, list: containers, inner: env, reference: valueFrom.configMapKeyRef, name: name}
+- {kind: configMap, list: initContainers, inner: envFrom, reference: configMapRef, name: name}
+- {kind: configMap, list: initContainers, inner: env, reference: valueFrom.configMapKeyRef, name: name}
+- {kind: secret, list: volumes, reference: secret, name: secretName}
+- {kind: secret, list: volumes, inner: projected.sources, reference: secret, name: name}
+- {kind: secret, list: containers, inner: envFrom, reference: secretRef, name: name}
+- {kind: secret, list: containers, inner: env, reference: valueFrom.secretKeyRef, name: name}
+- {kind: secret, list: initContainers, inner: envFrom, reference: secretRef, name: name}
+- {kind: secret, list: initContainers, inner: env, reference: valueFrom.secretKeyRef, name: name}
+{{- end }}
+
+{{/* A CEL expression: a path of optional fields (dict "of" NAME "path" PATH). */}}
+{{- define "confrev.celFields" -}}
+{{ .of }}{{ range splitList "." .path }}.?{{ . }}{{ end }}
+{{- end }}
+
+{{/* A CEL expression: the names of all references of a kind in a template, some of them more than once: (dict "template" NAME
+"kind" KIND). */}}
+{{- define "confrev.celNames" -}}
+{{- $first := true }}
+{{- range include "confrev.places" . | fromYamlArray }}
+{{- if eq .kind $.kind }}
+{{- if not $first }}
++ {{ end }}{{ $first = false -}}
+{{ $.template }}.?spec.?{{ .list }}.orValue([]).map(x,
+{{- if .inner }}
+{{ include "confrev.celFields" (dict "of" "x" "path" .inner) }}.orValue([]).map(y,
+{{ include "confrev.celFields" (dict "of" "y" "path" .reference) }}.?{{ .name }}.orValue(""))).flatten()
+{{- else }}
+{{ include "confrev.celFields" (dict "of" "x" "path" .reference) }}.?{{ .name }}.orValue(""))
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A CEL expression: JSON patches that give each reference in `variables.template` the name that a map has for it:
+(dict "kind" KIND "map" NAME). */}}
+{{- define "confrev.celRenames" -}}
+{{- $first := true }}
+{{- range include "confrev.places" . | fromYamlArray }}
+{{- if eq .kind $.kind }}
+{{- if not $first }}
++ {{ end }}{{ $first = false -}}
+{{- $end := printf "/%s/%s" (replace "." "/" .reference) .name -}}
+variables.template.?spec.?{{ .list }}.orValue([]).transformList(i, x,
+{{- if .inner }}
+{{ include "confrev.celFields" (dict "of" "x" "path" .inner) }}.orValue([]).transformList(j, y,
+{{ include "confrev.celFields" (dict "of" "y" "path" .reference) }}.?{{ .name }}.orValue("") in {{ $.map }}, JSONPatch{op: "replace",
+path: variables.at + "/spec/{{ .list }}/" + string(i) + "/{{ replace "." "/" .inner }}/" + string(j) + "{{ $end }}",
+value: {{ $.map }}[y.{{ .reference }}.{{ .name }}]})).flatten()
+{{- else }}
+{{ include "confrev.celFields" (dict "of" "x" "path" .reference) }}.?{{ .name }}.orValue("") in {{ $.map }}, JSONPatch{op: "replace",
+path: variables.at + "/spec/{{ .list }}/" + string(i) + "{{ $end }}",
+value: {{ $.map }}[x.{{ .reference }}.{{ .name }}]})
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A CEL expression: a part of the annotation `sources` as a map: (dict "text" TEXT "kind" KIND "entry" ENTRY). In ENTRY, `e[0]` is
+a source and `e[1]` its snapshot. */}}
+{{- define "confrev.celMap" -}}
+({{ .text }} + "\"secrets\":{").split("\"secrets\":{")[{{ ternary 0 1 (eq .kind "configMap") }}]
+.findAll(r'"[^"{}]+":"[^"{}]+"').map(entry, entry.substring(1, size(entry) - 1).split("\":\""))
+.transformMapEntry(i, e, {{ .entry }})
+{{- end }}
+
+{{/* A CEL expression: names, each once. */}}
+{{- define "confrev.celOnce" -}}
+[{{ . }}.sort()].map(all, all.transformList(i, name, i == 0 || all[i - 1] != name, name))[0]
+{{- end }}
+
+{{/* A CEL expression: whether a workload is opted in, by its own label or by that of its namespace. A malformed label counts as an
+opt-in: its write is refused. */}}
+{{- define "confrev.celOptedIn" -}}
+variables.new.metadata.?labels[?"confrev.dev/enabled"].hasValue()
+? variables.new.metadata.labels["confrev.dev/enabled"] != "false"
+: dyn(namespaceObject).metadata.?labels[?"confrev.dev/enabled"].orValue("") == "true"
+{{- end }}
+
+{{/* A CEL expression: JSON patches that mark a workload: the label, and the annotation with this value. */}}
+{{- define "confrev.celMark" -}}
+(has(object.metadata.labels) ? [] : [JSONPatch{op: "add", path: "/metadata/labels", value: {}}])
++ (has(object.metadata.annotations) ? [] : [JSONPatch{op: "add", path: "/metadata/annotations", value: {}}])
++ [JSONPatch{op: "add", path: "/metadata/labels/confrev.dev~1carried", value: "true"},
+JSONPatch{op: "add", path: "/metadata/annotations/confrev.dev~1carried", value: {{ . }}}]
+{{- end }}
+
+{{/* Two bindings of a policy, with the selectors of the two webhooks of workloads: (dict "root" $ "policy" NAME "kind" KIND "spec"
+YAML "selector" YAML). */}}
+{{- define "confrev.workloadBindings" -}}
+{{- range $name := list "own" "namespaced" }}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: {{ $.kind }}
+metadata:
+  name: {{ $.policy }}-{{ $name }}
+  labels:
+    {{- include "confrev.labels" $.root | nindent 4 }}
+spec:
+  policyName: {{ $.policy }}
+  {{- with $.spec }}{{ . | nindent 2 }}{{ end }}
+  matchResources:
+    namespaceSelector:
+      {{- include "confrev.workloadNamespaces" (dict "root" $.root "optedIn" (eq $name "namespaced")) | nindent 6 }}
+    objectSelector:
+      matchExpressions:
+        {{- if eq $name "own" }}
+        - key: confrev.dev/enabled
+          operator: Exists
+        {{- end }}
+        {{- with $.selector }}{{ . | nindent 8 }}{{ end }}
+        - key: confrev.dev/enabled
+          operator: NotIn
+          values: ["false"]
+{{- end }}
+{{- end }}
+
+{{/* The namespaces of a webhook of workloads: (dict "root" $ "optedIn" BOOL). confrev must always be able to restart, and the
+cluster must be able to start without it. */}}
+{{- define "confrev.workloadNamespaces" -}}
+matchExpressions:
+  - key: kubernetes.io/metadata.name
+    operator: NotIn
+    values: [{{ include "confrev.excludedNamespaces" .root }}]
+  {{- with include "confrev.onlyNamespaces" .root }}{{ . | trim | nindent 2 }}{{ end }}
+  - key: confrev.dev/enabled
+    operator: {{ ternary "In" "NotIn" .optedIn }}
+    values: ["true"]
+{{- end }}

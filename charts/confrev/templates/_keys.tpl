@@ -3,20 +3,20 @@ core/src/annotations.rs. */}}
 
 {{/* All labels. */}}
 {{- define "confrev.keys.labels" -}}
-["confrev.dev/enabled", "confrev.dev/group", "confrev.dev/group-revert", "confrev.dev/revision",
-"confrev.dev/source"]
+["confrev.dev/carried", "confrev.dev/enabled", "confrev.dev/group", "confrev.dev/group-revert",
+"confrev.dev/revision", "confrev.dev/source"]
 {{- end }}
 
 {{/* All annotations. */}}
 {{- define "confrev.keys.annotations" -}}
-["confrev.dev/analysis", "confrev.dev/bake", "confrev.dev/bytes", "confrev.dev/changed-at",
-"confrev.dev/changed-by", "confrev.dev/decision", "confrev.dev/digest", "confrev.dev/enabled-by",
-"confrev.dev/exclude", "confrev.dev/hold", "confrev.dev/keep", "confrev.dev/live",
-"confrev.dev/max-in-flight", "confrev.dev/min-interval", "confrev.dev/missing", "confrev.dev/mount",
-"confrev.dev/on-failure", "confrev.dev/on-undo", "confrev.dev/order", "confrev.dev/partly-known",
-"confrev.dev/progress-deadline", "confrev.dev/revoked", "confrev.dev/roll", "confrev.dev/schema",
-"confrev.dev/schema-for", "confrev.dev/schema-keys", "confrev.dev/secrets",
-"confrev.dev/secrets-mode", "confrev.dev/set", "confrev.dev/source-name",
+["confrev.dev/analysis", "confrev.dev/bake", "confrev.dev/bytes", "confrev.dev/carried",
+"confrev.dev/changed-at", "confrev.dev/changed-by", "confrev.dev/decision", "confrev.dev/digest",
+"confrev.dev/enabled-by", "confrev.dev/exclude", "confrev.dev/hold", "confrev.dev/keep",
+"confrev.dev/live", "confrev.dev/max-in-flight", "confrev.dev/min-interval", "confrev.dev/missing",
+"confrev.dev/mount", "confrev.dev/on-failure", "confrev.dev/on-undo", "confrev.dev/order",
+"confrev.dev/partly-known", "confrev.dev/progress-deadline", "confrev.dev/revoked",
+"confrev.dev/roll", "confrev.dev/schema", "confrev.dev/schema-for", "confrev.dev/schema-keys",
+"confrev.dev/secrets", "confrev.dev/secrets-mode", "confrev.dev/set", "confrev.dev/source-name",
 "confrev.dev/source-namespace", "confrev.dev/sources", "confrev.dev/state", "confrev.dev/track",
 "confrev.dev/unhealthy-after", "confrev.dev/verdict", "confrev.dev/waves", "confrev.dev/window"]
 {{- end }}
@@ -40,17 +40,22 @@ core/src/annotations.rs. */}}
 "confrev.dev/set", "confrev.dev/unhealthy-after", "confrev.dev/waves", "confrev.dev/window"]
 {{- end }}
 
+{{/* The annotations that confrev writes on pod templates. */}}
+{{- define "confrev.keys.template" -}}
+["confrev.dev/live", "confrev.dev/sources"]
+{{- end }}
+
 {{/* Those of workloads that admission decides on. */}}
 {{- define "confrev.keys.decided" -}}
-["confrev.dev/enabled-by", "confrev.dev/exclude", "confrev.dev/hold", "confrev.dev/min-interval",
-"confrev.dev/missing", "confrev.dev/mount", "confrev.dev/on-undo", "confrev.dev/order",
-"confrev.dev/progress-deadline", "confrev.dev/roll", "confrev.dev/secrets", "confrev.dev/state",
-"confrev.dev/track", "confrev.dev/window"]
+["confrev.dev/carried", "confrev.dev/enabled-by", "confrev.dev/exclude", "confrev.dev/hold",
+"confrev.dev/min-interval", "confrev.dev/missing", "confrev.dev/mount", "confrev.dev/on-undo",
+"confrev.dev/order", "confrev.dev/progress-deadline", "confrev.dev/roll", "confrev.dev/secrets",
+"confrev.dev/state", "confrev.dev/track", "confrev.dev/window"]
 {{- end }}
 
 {{/* Those that confrev's own writes of a workload may change. */}}
 {{- define "confrev.keys.rewritten" -}}
-["confrev.dev/enabled-by", "confrev.dev/roll", "confrev.dev/state"]
+["confrev.dev/carried", "confrev.dev/enabled-by", "confrev.dev/roll", "confrev.dev/state"]
 {{- end }}
 
 {{/* Settings of workloads, and a pattern of valid values. */}}

@@ -282,7 +282,10 @@ impl<'r> Resolver<'r> {
             *now != Remembered::default()
         });
         let hold = self.moves_hold.then(|| self.policy.hold.clone());
-        let keeps_roll = self.plan_moves_nothing(&resolution);
+        let keeps_roll = self.is_late() || self.plan_moves_nothing(&resolution);
+        if self.is_late() {
+            self.keep_unused(&mut resolution);
+        }
         let marks = Marks { state: self.now, hold, keeps_roll };
         let mut decision = effects::opted_in(self.request, giver, &resolution, &marks, self.keeps_settings);
         let named =
@@ -425,7 +428,8 @@ impl<'r> Resolver<'r> {
         if planned.is_err() {
             self.expect_newest(named.clone(), of.is_some().then(|| object.name.to_string()));
         }
-        let planned = planned?;
+        let chosen = self.is_chosen(&named);
+        let planned = if chosen { Planned::Free } else { planned? };
         let (of, object) = match &planned {
             Planned::To(snapshot) => (Some(named), snapshot.clone()),
             Planned::Free | Planned::Stays | Planned::Moves => (of, object),
@@ -438,11 +442,12 @@ impl<'r> Resolver<'r> {
             HoldRule::Free => {}
         }
         if matches!(planned, Planned::Stays) {
-            return Ok(self.stay(of.as_ref(), &object));
+            return self.stay(of.as_ref(), &object);
         }
         let Some(source) = of else { return self.by_source_name(object, reference, used) };
         // A snapshot that the user names stays, whatever the mode of its source. It must be listed in order to be bound.
-        if !self.stored.contains(&object) || matches!(planned, Planned::To(_)) || self.is_dangling(&object)? {
+        let is_changed = !self.stored.contains(&object) || chosen || matches!(planned, Planned::To(_));
+        if is_changed || self.is_dangling(&object)? {
             return self.changed_snapshot(source, &object, reference, used);
         }
         let stays = self.stays_as_written(&source);
@@ -461,19 +466,30 @@ impl<'r> Resolver<'r> {
         self.unchanged_snapshot(source, &object, used)
     }
 
-    /// A reference that stays as it is stored, resolved or not.
-    fn stay(&mut self, of: Option<&ObjectName>, object: &ObjectName) -> ResolvedReference {
+    /// Whether an undo or a pin that confrev did not answer keeps the snapshot of a source. A person may ask for another one since.
+    fn is_chosen(&self, source: &ObjectName) -> bool {
+        let is_asked = self.plan.as_ref().map_or(self.has_new_roll, |plan| !plan.is_automatic);
+        self.request.carried.chosen.contains(source) && !is_asked
+    }
+
+    /// A reference that stays as it is stored, resolved or not. If a write that confrev did not answer named its source, it has not taken
+    /// the present content into account.
+    fn stay(&mut self, of: Option<&ObjectName>, object: &ObjectName) -> Result<ResolvedReference, Stop> {
         let source = of.unwrap_or(object).clone();
-        self.keep_seen(&source);
+        if of.is_some() && self.request.carried.kept.contains(&source) {
+            self.mark_kept(&source, &object.name)?;
+        } else {
+            self.keep_seen(&source);
+        }
         if let Some(live) = self.prior_live.get(&source).filter(|_| of.is_none()) {
             self.now_live.insert(source.clone(), *live);
         }
         // A source that is bound itself is its own snapshot.
         let is_bound = self.prior.get(object).is_some_and(|name| **name == *object.name);
         if of.is_none() && !is_bound {
-            return ResolvedReference::Source(source);
+            return Ok(ResolvedReference::Source(source));
         }
-        ResolvedReference::Snapshot { source, name: object.name.to_string() }
+        Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() })
     }
 
     /// Whether a person asks for the newest content of a source, by a new value of `roll`.

@@ -12,7 +12,7 @@ use super::{Decision, Facts, Need, Pass, Request, resolve};
 /// # use std::convert::Infallible;
 /// # use confrev_core::{
 /// #     kinds::Kinds,
-/// #     resolve::{Facts, NamespaceFacts, Need, Observed, Request, Spares, Workload, decide},
+/// #     resolve::{Carried, Facts, NamespaceFacts, Need, Observed, Request, Spares, Workload, decide},
 /// #     snapshot::{ObjectName, SourceKind},
 /// # };
 /// let deployment = r#"{
@@ -24,7 +24,7 @@ use super::{Decision, Facts, Need, Pass, Request, resolve};
 /// let kinds = Kinds::default();
 /// let kind = kinds.by_kind("apps/v1", "Deployment").unwrap();
 /// let new = Workload::parse(kind, deployment).unwrap();
-/// let request = Request { namespace: "shop", secrets: false, new, old: None };
+/// let request = Request { namespace: "shop", secrets: false, new, old: None, carried: Carried::default() };
 /// let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
 /// let decision = decide(&request, &mut Facts::default(), |needs, facts| {
 ///     for need in needs {

@@ -6,6 +6,7 @@
 
 mod analysis;
 mod bare;
+mod carried;
 mod content;
 mod decide;
 mod driver;
@@ -41,6 +42,7 @@ mod workload;
 use std::collections::BTreeSet;
 
 pub use analysis::{Analysis, AnalysisRun, EndedWave, RunState, is_run_of, run_arguments, run_of_template};
+pub use carried::{Carried, Unmarked};
 pub use decide::resolve;
 pub use driver::decide;
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError, Spares};
@@ -76,6 +78,8 @@ pub struct Request<'a> {
     pub new: Workload<'a>,
     /// The object as it is stored; `None` for a creation.
     pub old: Option<Workload<'a>>,
+    /// What earlier writes left in the workload's mark while confrev was away.
+    pub carried: Carried,
 }
 
 /// A fact that the decision depends on.

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     Health, MissingPolicy, Observed, Policy, Workload,
+    carried::is_marked,
     plan::{auto_roll_time, plan_time},
 };
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
 
 /// The controller's record of an opted-in workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Record {
     /// The object's uid.
     pub uid: Uid,
@@ -53,6 +55,8 @@ pub struct Record {
     pub gates: Texts,
     /// Whether its `enabled` label comes from the namespace.
     pub by_namespace: bool,
+    /// Whether confrev has not decided on its last write.
+    pub is_marked: bool,
     /// The names in its annotation `hold` that hold nothing: no reference of the template resolves to them.
     pub idle_holds: Option<Box<[ObjectName]>>,
 }
@@ -258,6 +262,7 @@ impl Record {
                 && !workload.is_being_deleted()
                 && workload.annotation(annotations::ENABLED_BY).is_some()
                 && !workload.enabled_is_owned(),
+            is_marked: workload.kind.rolls && !workload.is_being_deleted() && is_marked(workload),
             last_roll: workload.annotation(annotations::ROLL).and_then(auto_roll_time),
             last_plan: workload.annotation(annotations::ROLL).and_then(plan_time),
             idle_holds: (!idle_holds.is_empty()).then(|| idle_holds.into_iter().collect()),

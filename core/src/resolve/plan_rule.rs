@@ -69,6 +69,23 @@ impl Resolver<'_> {
             && self.now == self.before
     }
 
+    /// Whether the controller asks for the decision on a write that admission did not answer: its plan moves nothing.
+    pub(super) fn is_late(&self) -> bool {
+        self.plan
+            .as_ref()
+            .is_some_and(|plan| plan.is_automatic && plan.moves.is_empty() && plan.every.is_none())
+    }
+
+    /// Keeps entries of sources that the template no longer uses, if nothing else differs: to remove them would start pods.
+    pub(super) fn keep_unused(&self, resolution: &mut Resolution) {
+        let is_part = resolution.sources.iter().all(|(source, name)| self.prior.get(source) == Some(name))
+            && resolution.live.iter().all(|(source, digest)| self.prior_live.get(source) == Some(digest));
+        if is_part {
+            resolution.sources = self.prior.clone();
+            resolution.live = self.prior_live.clone();
+        }
+    }
+
     /// Checks the snapshots that the plan names.
     pub(super) fn check_plan(&mut self) -> Result<(), Stop> {
         let Some(plan) = &self.plan else { return Ok(()) };

@@ -62,12 +62,12 @@ pub struct RevisionsOf {
     pub labels: Vec<(String, String)>,
 }
 
-/// confrev's own annotations among these.
+/// confrev's own annotations among these. The mark of `confrev-carry` is that of a single write.
 pub(super) fn settings<'a>(
     annotations: Option<&'a BTreeMap<Str<'_>, Str<'_>>>,
 ) -> BTreeMap<&'a str, &'a str> {
     let all = annotations.into_iter().flatten();
-    all.filter(|(key, _)| key.starts_with(annotations::PREFIX))
+    all.filter(|(key, _)| key.starts_with(annotations::PREFIX) && ***key != *annotations::CARRIED)
         .map(|(key, value)| (&**key, &**value))
         .collect()
 }

@@ -46,6 +46,11 @@ impl SourceKind {
             Self::Secret => "secrets",
         }
     }
+
+    /// The kind with this resource name.
+    pub fn of_plural(plural: &str) -> Option<Self> {
+        [Self::ConfigMap, Self::Secret].into_iter().find(|kind| kind.plural() == plural)
+    }
 }
 
 impl fmt::Display for SourceKind {

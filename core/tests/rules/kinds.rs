@@ -2,7 +2,7 @@
 
 use confrev::{
     annotations,
-    resolve::{Facts, Health, NamespaceFacts, Observed, Pass, Request, Workload, resolve},
+    resolve::{Carried, Facts, Health, NamespaceFacts, Observed, Pass, Request, Workload, resolve},
     snapshot::{Identity, Made, ObjectName, SourceKind, snapshot_json},
     template::revision_of,
 };
@@ -282,7 +282,13 @@ fn reads_no_secrets_when_secrets_are_disabled() {
         (&stored, None),
     ] {
         let parse = |text| Workload::parse(&kind, text).unwrap();
-        let request = Request { namespace: "ns", secrets: false, new: parse(new), old: old.map(parse) };
+        let request = Request {
+            namespace: "ns",
+            secrets: false,
+            new: parse(new),
+            old: old.map(parse),
+            carried: Carried::default(),
+        };
         let mut facts = Facts::default();
         facts.set_revisions(Vec::new());
         let pass = resolve(&request, &facts);

@@ -10,6 +10,7 @@
 // The tests of the main crate use the same modules under this name.
 extern crate confrev_core as confrev;
 
+mod carried;
 mod dangling_names;
 mod digest_vectors;
 mod exports;
@@ -37,4 +38,4 @@ mod undo_in_waves;
 mod waves;
 mod windows;
 
-use confrev_core_test_support::{story, world};
+use confrev_core_test_support::{carry, story, world};

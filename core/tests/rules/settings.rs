@@ -2,7 +2,7 @@
 
 use confrev::annotations;
 use confrev::resolve::{
-    Facts, Need, Pass, Request, Workload, malformed, parse_keep, parse_max_in_flight, resolve,
+    Carried, Facts, Need, Pass, Request, Workload, malformed, parse_keep, parse_max_in_flight, resolve,
 };
 use confrev::snapshot::Rotated;
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ fn reads_no_snapshot_of_excluded_or_rotated_source() {
         }
         let (kind, text) = (kind("Deployment"), object.to_string());
         let new = Workload::parse(&kind, &text).unwrap();
-        let request = Request { namespace: "ns", secrets: true, new, old: None };
+        let request = Request { namespace: "ns", secrets: true, new, old: None, carried: Carried::default() };
         let mut facts = Facts::default();
         facts.set_rotated(Rotated::with(is_rotated.then(|| "demo".to_owned())));
         let Pass::Needs(needs) = resolve(&request, &facts) else { panic!("nothing is read") };
@@ -176,7 +176,7 @@ fn malformed_setting_is_refused_with_allowed_values() {
 fn error_of(object: &Value) -> Option<String> {
     let (kind, text) = (kind("Deployment"), object.to_string());
     let new = Workload::parse(&kind, &text).unwrap();
-    malformed(&Request { namespace: "ns", secrets: true, new, old: None })
+    malformed(&Request { namespace: "ns", secrets: true, new, old: None, carried: Carried::default() })
 }
 
 #[test]

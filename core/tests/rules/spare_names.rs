@@ -2,7 +2,7 @@
 
 use confrev::{
     annotations,
-    resolve::{Facts, NamespaceFacts, Need, Pass, Request, Spares, Workload, resolve},
+    resolve::{Carried, Facts, NamespaceFacts, Need, Pass, Request, Spares, Workload, resolve},
     snapshot::{DIGITS, Digest, SPARE_DIGITS, snapshot_name, spare_name},
 };
 use serde_json::json;
@@ -80,7 +80,7 @@ fn occupied_names_cost_one_more_round() {
     let rounds = |world: &World| {
         let (kind, text) = (kind("Deployment"), deployment(&["demo"]).to_string());
         let new = Workload::parse(&kind, &text).unwrap();
-        let request = Request { namespace: "ns", secrets: true, new, old: None };
+        let request = Request { namespace: "ns", secrets: true, new, old: None, carried: Carried::default() };
         let mut facts = Facts::default();
         let mut rounds = 0;
         while let Pass::Needs(needs) = resolve(&request, &facts) {

@@ -204,7 +204,7 @@ impl State {
             let seen = |record: &Record| -> Vec<_> {
                 record.ties.iter().map(|(source, tie)| (source.clone(), tie.seen)).collect()
             };
-            (seen(before), &before.uses) == (seen(record), &record.uses)
+            (seen(before), &before.uses, before.is_marked) == (seen(record), &record.uses, record.is_marked)
         };
         if joins && in_vain {
             // The API server learns of a namespace's new label with a delay, and may not have asked the webhook yet.

@@ -135,6 +135,7 @@ pub(in crate::controller) fn workload(
         min_interval: std::time::Duration::ZERO,
         last_roll: None,
         last_plan: None,
+        is_marked: false,
         idle_holds: None,
         health,
         gates: Texts::default(),

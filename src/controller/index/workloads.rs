@@ -135,6 +135,7 @@ impl Index {
         let left_alone = record.by_namespace
             && self.opted_in.as_ref().is_some_and(|enabled| !enabled.contains(&key.namespace));
         left_alone
+            || record.is_marked
             || self.joining.contains_key(key)
             || self.is_returning(key, record)
             || is_pending(record, |source| {

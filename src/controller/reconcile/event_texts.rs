@@ -221,6 +221,10 @@ pub(crate) fn roll(
     now: Timestamp,
 ) -> Vec<Event> {
     let moves = moves(before, after);
+    if before.is_marked && !after.is_marked {
+        let note = "its last write was admitted while confrev did not answer: it kept its snapshots, and confrev has decided on it now";
+        return event_on_workload(index, key, Reason::Carried, note.to_owned(), now).into_iter().collect();
+    }
     let Some((first, ..)) = moves.first() else { return Vec::new() };
     let related = source_ref(index, &Name::new(Arc::clone(&key.namespace), first.clone()));
     let is_back = |source: &ObjectName, from: &Arc<str>| {

@@ -42,6 +42,7 @@ impl State {
             blocked: self.held_workloads.blocked(),
             pinned: count(&|namespace, record| index.pinned(namespace, record).next().is_some()),
             on_hold: count(&|_, record| record.uses.iter().any(|used| used.on_hold)),
+            carried: count(&|_, record| record.is_marked),
             unresolved: count(&|namespace, record| index.unresolved(namespace, record).next().is_some()),
             lost: self.missing.lost().count(),
             unverifiable,

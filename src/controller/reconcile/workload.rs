@@ -170,9 +170,11 @@ impl State {
         }
         let due = self.roll_due(key, now);
         let was_held = self.held_workloads.is_held(key);
-        let turn = self.turn(key, now);
+        // Admission decides on the last write first, and takes the mark off. Nothing moves, so no gate is asked.
+        let is_late = record.is_marked && self.index.joining(key).is_none();
+        let turn = if is_late { Ok(Vec::new()) } else { self.turn(key, now) };
         let mut free = due.max(turn.as_ref().err().copied().unwrap_or(now));
-        if free <= now && self.awaits_snapshot(key, &record) {
+        if free <= now && !is_late && self.awaits_snapshot(key, &record) {
             free = due + SNAPSHOT_PATIENCE;
         }
         if free > now {
@@ -182,7 +184,8 @@ impl State {
         let since = self.rolls.pending_since(key).unwrap_or(now);
         let version = || Precondition::Version(record.resource_version.clone());
         let condition = self.index.joining(key).cloned().unwrap_or_else(version);
-        let moves = moves(&self.index, key, &record, &turn.unwrap_or_default());
+        let moves =
+            if is_late { Moves::new() } else { moves(&self.index, key, &record, &turn.unwrap_or_default()) };
         let (checks, last_plan) = (schema_checks(&self.index, key, &record, &moves), record.last_plan);
         let names_contents = !self.may_take_newest(key, &moves) || !checks.is_empty();
         let rolling = Rolling { since, before: record, moves: moves.clone() };

@@ -43,6 +43,14 @@ impl ControlPlane {
     fn rendered_chart(&self, chart: &Path, values: &[&str]) -> String {
         let mut helm = Command::new(self.bin("helm"));
         helm.args(["template", "confrev"]).arg(chart).args(["--namespace", "confrev"]);
+        // Without a cluster, helm does not know what the API server serves.
+        let (_, served) = self.api().get("/apis/admissionregistration.k8s.io/v1");
+        let served = served["resources"].as_array().into_iter().flatten();
+        for kind in served.filter_map(|resource| resource["kind"].as_str()) {
+            helm.args(["--api-versions", &format!("admissionregistration.k8s.io/v1/{kind}")]);
+        }
+        // A busy machine may need more than three seconds for a review.
+        helm.args(["--set-json", "timeoutSeconds=10"]);
         for value in values {
             helm.args(["--set-json", value]);
         }

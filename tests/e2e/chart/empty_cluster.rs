@@ -102,9 +102,10 @@ impl Bare {
         if namespace.status.success() {
             let _ = self.uninstall();
             // All objects, with or without helm.
-            let manifests = root().join("manifests/self-signed.yaml").display().to_string();
-            let delete = ["delete", "--ignore-not-found", "-f", &manifests];
-            let _ = self.cluster.kubectl(&delete).run();
+            for file in ["carry.yaml", "self-signed.yaml"] {
+                let manifests = root().join("manifests").join(file).display().to_string();
+                let _ = self.cluster.kubectl(&["delete", "--ignore-not-found", "-f", &manifests]).run();
+            }
             self.cluster.kubectl(&["delete", "namespace", "confrev", "--ignore-not-found"]).run().ok();
         }
     }

@@ -233,7 +233,7 @@ impl Trial {
             ("secrets.enabled", json!(true)),
             ("replicas", json!(0)),
             // confrev does not answer, and users write here.
-            ("failurePolicy", json!("Ignore")),
+            ("outage", json!("admit")),
             ("excludedNamespaces", json!([EXCLUDED])),
             ("extraKinds", templates),
         ];
@@ -361,6 +361,8 @@ fn workload_metadata_and_other_fields_stay() {
             ("a foreign annotation", metadata(json!({"annotations": {"team": null}}))),
             ("the value of opting out", metadata(json!({"labels": {"confrev.dev/enabled": "false"}}))),
             ("a setting of the user", metadata(json!({"annotations": {"confrev.dev/secrets": "true"}}))),
+            ("the mark of an outage", metadata(json!({"labels": {"confrev.dev/carried": "true"}}))),
+            ("the list of the mark", metadata(json!({"annotations": {"confrev.dev/carried": ""}}))),
             ("the setting of a mount", metadata(json!({"annotations": {"confrev.dev/mount": "other"}}))),
             ("a finalizer", metadata(json!({"finalizers": ["example.com/mine"]}))),
             ("an owner", metadata(json!({"ownerReferences": [owner(&account)]}))),

@@ -45,7 +45,7 @@ fn deleting_the_namespace_blocks_nothing_and_allows_reinstall() {
     let by_label = bare.cluster.namespace("alone");
     let by_namespace = bare.cluster.namespace_labelled("alone", &[("confrev.dev/enabled", "true")]);
     let both = [by_label.name(), by_namespace.name()];
-    let (mut program, outside) = bare.running();
+    let (mut program, outside) = bare.running_with(&[("outage", json!("refuse"))], &[]);
     for namespace in both {
         apply(&bare, namespace, &web("app:1", "A")).ok();
     }
@@ -103,7 +103,7 @@ fn helm_upgrade_keeps_ca_bundle_written_by_confrev() {
     }
     let count = bundles().len();
 
-    bare.release("upgrade", &[("replicas", json!(3)), ("failurePolicy", json!("Ignore"))]).ok();
+    bare.release("upgrade", &[("replicas", json!(3)), ("outage", json!("admit"))]).ok();
     assert_eq!(bundles(), vec![json!(bundle); count], "an upgrade must not cut the API server off");
     assert_eq!(bare.webhooks()[0]["failurePolicy"], "Ignore");
     assert_eq!(bare.cluster.get("deployment", "confrev", "confrev").unwrap()["spec"]["replicas"], 3);

@@ -112,6 +112,44 @@ fn commands_of_readme_quick_start_and_operations_work() {
     admin.wait_names(false);
 }
 
+/// A second file lets the API server keep snapshots while confrev is away. `check` notices what is missing of it.
+#[test]
+fn manifest_of_outages_keeps_snapshots() {
+    let mut admin = Administrator::new();
+    let mut program = admin.installs_from_the_read_me();
+    apply(&admin.bare, SHOP, &web("app:1", "A")).ok();
+    admin.wait_names(true);
+    let snapshot = reads(&admin.bare, SHOP);
+    program.stop();
+    admin.webhooks_lead_to_the_service_again();
+    admin.reader.open("docs/outages.md", "When confrev does not answer");
+    admin.reader.types("kubectl apply --server-side");
+    program.start();
+    let check = |succeeds: bool| {
+        let checked = admin.reader.command("kubectl-confrev").arg("check").output().unwrap();
+        let text = String::from_utf8(checked.stdout).unwrap();
+        assert_eq!(checked.status.success(), succeeds, "{text}");
+        text
+    };
+    let is_leading = || program.leads().then_some(());
+    wait_for("confrev to lead", LIMIT, is_leading);
+    let text = check(true);
+    assert!(text.contains("while confrev is down, workloads keep their snapshots"), "{text}");
+    program.stop();
+    apply(&admin.bare, SHOP, &web("app:2", "B")).ok();
+    assert_eq!(reads(&admin.bare, SHOP), snapshot);
+    let text = check(false);
+    assert!(text.contains("confrev does not answer"), "{text}");
+    let binding = ["delete", "mutatingadmissionpolicybinding", "confrev-carry-own"];
+    admin.bare.cluster.kubectl(&binding).run().ok();
+    let text = check(false);
+    assert!(text.contains("confrev-carry-own does not exist"), "{text}");
+    program.start();
+    wait_for("web to move to the new content", LIMIT, || {
+        (reads(&admin.bare, SHOP) != snapshot).then_some(())
+    });
+}
+
 fn starts_quickly(admin: &mut Administrator, program: &mut Program) {
     // Again, like a user who begins with the quick start.
     admin.reader.open("docs/quick-start.md", "Install");

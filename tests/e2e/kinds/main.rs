@@ -10,6 +10,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod away;
 mod bind_mode;
 mod blue_green;
 mod clone_set;

@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Scenario, commands, play::Play, scenarios::scenarios, side_by_side};
+use super::{Scenario, commands, play::Play, scenarios::asked, side_by_side};
 use crate::{model::Model, store::Kind, trial::Trial};
 
 /// What a run answers.
@@ -245,7 +245,7 @@ fn ranges(points: &[usize]) -> String {
 
 /// The record of a scenario without faults.
 fn record(scenario: &Scenario) -> Record {
-    let model = Model::enumerated(Trial::new(&[]));
+    let model = Model::enumerated(Trial::new(&[]).carrying(scenario.carries));
     model.trial().record = Some(Vec::new());
     let mut play = Play::new(model, scenario.loose, None);
     play.record = Some(Record::default().into());
@@ -255,14 +255,13 @@ fn record(scenario: &Scenario) -> Record {
 }
 
 /// The records of the scenarios, by name.
-fn records() -> &'static BTreeMap<&'static str, Record> {
-    static RECORDS: OnceLock<BTreeMap<&'static str, Record>> = OnceLock::new();
+fn records() -> &'static [(Scenario, Record)] {
+    static RECORDS: OnceLock<Vec<(Scenario, Record)>> = OnceLock::new();
     RECORDS.get_or_init(|| {
-        let asked = std::env::var("CONFREV_MODEL_SCENARIO").ok();
-        let is_asked = |scenario: &Scenario| asked.as_ref().is_none_or(|asked| asked == scenario.name);
-        let all: Vec<_> = scenarios().into_iter().filter(is_asked).collect();
+        let mut all = asked();
+        all.sort_by_key(|scenario| scenario.name);
         let records = side_by_side(&all, record);
-        all.iter().map(|scenario| scenario.name).zip(records).collect()
+        all.into_iter().zip(records).collect()
     })
 }
 
@@ -290,8 +289,8 @@ fn compare(name: &str, wanted: &str, different: &mut BTreeSet<String>) {
 #[test]
 fn scenarios_answer_as_recorded() {
     let mut different = BTreeSet::new();
-    for (name, record) in records() {
-        compare(&format!("{name}.txt"), record.text.trim_start(), &mut different);
+    for (scenario, record) in records() {
+        compare(&scenario.golden(), record.text.trim_start(), &mut different);
     }
     assert!(different.is_empty(), "CONFREV_GOLDENS=write updates them: {different:#?}");
 }
@@ -303,7 +302,7 @@ fn commands_name_the_gate_of_the_controller() {
         return;
     }
     let mut lines = String::new();
-    for (name, record) in records() {
+    for (Scenario { name, .. }, record) in records().iter().filter(|(scenario, _)| !scenario.carries) {
         for (difference, points) in &record.differences {
             writeln!(lines, "{name} at {}: {difference}", ranges(points)).unwrap();
         }

@@ -25,7 +25,7 @@ use std::{
 
 use confrev::controller::ShareLimits;
 use play::{Play, State};
-use scenarios::{Scenario, scenarios};
+use scenarios::{Scenario, asked, scenarios};
 
 use crate::{
     model::Model,
@@ -82,7 +82,7 @@ fn run_sharing(
     recorded: Option<&Recorded>,
     shares: ShareLimits,
 ) -> Run {
-    let model = Model::sharing(Trial::new(plan), shares);
+    let model = Model::sharing(Trial::new(plan).carrying(scenario.carries), shares);
     let is_stale = plan.iter().any(|(_, fault)| fault.is_stale());
     let mut play = Play::new(model.clone(), scenario.loose, recorded.map(|recorded| &*recorded.rests));
     play.may_poke_in_vain = is_stale;
@@ -250,9 +250,7 @@ fn side_by_side<I: Sync, A: Send>(items: &[I], act: impl Fn(&I) -> A + Sync) -> 
 
 /// The selected scenarios, recorded.
 fn recorded() -> Vec<Recorded> {
-    let asked = std::env::var("CONFREV_MODEL_SCENARIO").ok();
-    let is_asked = |scenario: &Scenario| asked.as_ref().is_none_or(|asked| asked == scenario.name);
-    let chosen: Vec<_> = scenarios().into_iter().filter(is_asked).collect();
+    let chosen = asked();
     assert!(!chosen.is_empty(), "CONFREV_MODEL_SCENARIO names no scenario");
     let recorded: Result<Vec<_>, _> =
         side_by_side(&chosen, |scenario| record(*scenario)).into_iter().collect();

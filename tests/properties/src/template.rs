@@ -8,7 +8,7 @@ use std::{
 use confrev::{
     annotations,
     kinds::{Kinds, WorkloadKind},
-    resolve::{self, Decision, Facts, NamespaceFacts, Need, Request, Spares, Workload},
+    resolve::{self, Carried, Decision, Facts, NamespaceFacts, Need, Request, Spares, Workload},
     snapshot::{ObjectName, Rotated, SourceKind, snapshot_name},
     template::revision_of,
 };
@@ -28,7 +28,10 @@ pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(json) else { return };
     // As received: nothing panics, whatever the text is.
     if let Ok(new) = Workload::parse(kind, text) {
-        decide(&Request { namespace: NAMESPACE, secrets, new, old: None }, &World::default());
+        decide(
+            &Request { namespace: NAMESPACE, secrets, new, old: None, carried: Carried::default() },
+            &World::default(),
+        );
     }
     let Ok(object) = serde_json::from_str::<Value>(text) else { return };
     if !world::is_object(&object) {
@@ -68,7 +71,10 @@ fn review(
     let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
     let old = old_text.as_ref().map(|text| Workload::parse(kind, text).expect("an admitted object"));
     let new_workload = Workload::parse(kind, &new_text).ok()?;
-    let decision = decide(&Request { namespace: NAMESPACE, secrets, new: new_workload, old }, world);
+    let decision = decide(
+        &Request { namespace: NAMESPACE, secrets, new: new_workload, old, carried: Carried::default() },
+        world,
+    );
     if decision.denial.is_some() {
         assert!(decision.patch.0.is_empty(), "a denied object is not changed");
         return None;

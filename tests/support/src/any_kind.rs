@@ -47,6 +47,11 @@ impl Kind {
         Self { resource, version, name, rolls: true, revisions }
     }
 
+    /// Whether its controller keeps a revision of each template.
+    pub fn has_revisions(&self) -> bool {
+        self.revisions.is_some()
+    }
+
     /// The kind of this resource.
     pub fn of(resource: &str) -> &'static Self {
         KINDS.iter().chain([&LATE]).find(|kind| kind.resource == resource).expect("a kind of the table")

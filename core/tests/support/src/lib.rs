@@ -7,5 +7,6 @@
     reason = "short calls in tests; to panic fails the test"
 )]
 
+pub mod carry;
 pub mod story;
 pub mod world;

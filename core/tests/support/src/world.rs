@@ -9,13 +9,15 @@ use confrev_core::{
     annotations,
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     resolve::{
-        Decision, Facts, Health, NamespaceFacts, Need, Observed, Past, Request, RevisionsOf, Spares,
-        Workload, decide,
+        Carried, Decision, Facts, Health, NamespaceFacts, Need, Observed, Past, Request, RevisionsOf, Spares,
+        Unmarked, Workload, decide,
     },
     snapshot::{Keying, Made, ObjectName, Rotated, SourceKind, snapshot_json},
 };
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+use super::carry::carry;
 
 /// The namespace of all objects.
 pub const NAMESPACE: &str = "ns";
@@ -58,6 +60,23 @@ pub struct Admitted {
 /// A built-in kind of workload.
 pub fn kind(name: &str) -> WorkloadKind {
     Kinds::default().iter().find(|kind| kind.kind == name).unwrap().clone()
+}
+
+fn is_marked(object: &Value) -> bool {
+    object["metadata"]["labels"].get(annotations::CARRIED).is_some()
+}
+
+/// An object without empty maps and nulls.
+fn pruned(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(key, value)| (key.clone(), pruned(value)));
+            let is_empty = |value: &Value| value.is_null() || value.as_object().is_some_and(Map::is_empty);
+            Value::Object(fields.filter(|(_, value)| !is_empty(value)).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(pruned).collect()),
+        other => other.clone(),
+    }
 }
 
 /// The name of a ConfigMap.
@@ -114,17 +133,57 @@ impl World {
 
     /// Admits an object of any kind; the decision may be a refusal.
     pub fn review(&mut self, kind: &WorkloadKind, new: &Value, old: Option<&Value>) -> Admitted {
+        let admitted = self.admission(kind, new, old, false);
+        if old.is_none_or(|old| !is_marked(old)) {
+            let marked = carry(kind, new, old, self.namespace.enabled);
+            let carried = self.admission(kind, &marked, old, true);
+            assert_eq!(carried.decision.denial, admitted.decision.denial, "with confrev-carry");
+            if admitted.decision.denial.is_none() {
+                let [carried, alone] = [&carried, &admitted].map(|admitted| pruned(&admitted.object));
+                assert_eq!(carried, alone, "with confrev-carry, which made {marked}");
+            }
+        }
+        if admitted.decision.denial.is_none() {
+            self.take(&admitted.decision);
+        }
+        admitted
+    }
+
+    /// Admits an update that the policy `confrev-carry` has marked.
+    pub fn review_carried(&mut self, new: &Value, old: &Value) -> Admitted {
+        let kind = kind("Deployment");
+        let marked = carry(&kind, new, Some(old), false);
+        let admitted = self.admission(&kind, &marked, Some(old), true);
+        self.take(&admitted.decision);
+        admitted
+    }
+
+    /// What admission makes of an object. `is_believed`: the policy has marked it.
+    fn admission(
+        &self,
+        kind: &WorkloadKind,
+        new: &Value,
+        old: Option<&Value>,
+        is_believed: bool,
+    ) -> Admitted {
         let (new_text, old_text) = (new.to_string(), old.map(Value::to_string));
-        let request = Request {
+        let parse = |new_text| Request {
             namespace: NAMESPACE,
             secrets: !self.secrets_disabled,
-            new: Workload::parse(kind, &new_text).unwrap(),
+            new: Workload::parse(kind, new_text).unwrap(),
             old: old_text.as_ref().map(|text| Workload::parse(kind, text).unwrap()),
+            carried: Carried::default(),
         };
-        let decision = self.decide(&request);
+        let unmarked = Unmarked::of(&parse(&new_text), is_believed).unwrap_or_default();
+        let request = Request {
+            carried: unmarked.carried.clone(),
+            ..parse(unmarked.text.as_ref().unwrap_or(&new_text))
+        };
+        let mut decision = self.decide(&request);
+        drop(request);
         let mut object = new.clone();
         if decision.denial.is_none() {
-            self.take(&decision);
+            decision.patch = unmarked.patch_with(decision.patch);
             json_patch::patch(&mut object, &decision.patch).unwrap();
         }
         Admitted { object, decision }
@@ -133,7 +192,13 @@ impl World {
     /// The decision on the creation of an object that is given as text.
     pub fn decision(&self, kind: &WorkloadKind, text: &str) -> Decision {
         let new = Workload::parse(kind, text).unwrap();
-        self.decide(&Request { namespace: NAMESPACE, secrets: !self.secrets_disabled, new, old: None })
+        self.decide(&Request {
+            namespace: NAMESPACE,
+            secrets: !self.secrets_disabled,
+            new,
+            old: None,
+            carried: Carried::default(),
+        })
     }
 
     /// Whether the decision on an update asks for revisions.
@@ -150,6 +215,7 @@ impl World {
             secrets: !self.secrets_disabled,
             new: Workload::parse(kind, &new).unwrap(),
             old: Some(parse(&old)),
+            carried: Carried::default(),
         };
         let mut all = BTreeSet::new();
         self.decide_with(&request, &mut Facts::default(), &mut |needs| all.extend(needs.iter().cloned()));
