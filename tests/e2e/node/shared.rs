@@ -17,12 +17,13 @@ pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 pub(crate) const CONFREV: &str = "app.kubernetes.io/name=confrev";
 
 /// The values of the chart.
-pub(crate) const VALUES: [&str; 5] = [
+pub(crate) const VALUES: [&str; 6] = [
     "namespace.create=true",
     "networkPolicy.enabled=true",
     "secrets.enabled=true",
     "orphanGrace=\"5s\"",
     "settle=\"1s\"",
+    "outage=\"refuse\"",
 ];
 
 /// Whether confrev and the nodes are as the tests expect them. A test that changes them holds the lock alone.

@@ -26,7 +26,8 @@ impl Replicas {
     /// Installs confrev and starts two replicas behind one address.
     pub(crate) fn start(cluster: &'static ControlPlane) -> Self {
         // The replicas run beside the control plane, not in pods.
-        cluster.install_chart(&["replicas=0", "namespace.create=true", "secrets.enabled=true"]);
+        let outage = "outage=\"refuse\"";
+        cluster.install_chart(&["replicas=0", "namespace.create=true", "secrets.enabled=true", outage]);
         let (code, answer) =
             cluster.api().post("/api/v1/namespaces/confrev/secrets", &crate::kind::key_secret());
         assert_eq!(code, 201, "the key of digests: {answer}");

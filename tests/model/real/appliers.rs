@@ -77,7 +77,8 @@ impl Real {
         if !output.status.success() {
             // A roll changes the revision number of an undo.
             let moved = ["not found", "unable to find specified revision"];
-            let expected = (before.away && output.stderr.contains("failed calling webhook"))
+            let unanswered = ["failed calling webhook", "confrev does not answer"];
+            let expected = (before.away && unanswered.iter().any(|reason| output.stderr.contains(reason)))
                 || moved.iter().any(|reason| output.stderr.contains(reason));
             if !expected {
                 self.model.broken("contained", format!("{key} was refused: {output}"));
