@@ -30,14 +30,53 @@ use crate::{
 /// The path of the webhooks of workloads where the policy `confrev-carry` is in force. Only there, a mark is believed.
 pub const MARKED_WORKLOADS: &str = "/mutate/marked-workloads";
 
+/// The paths of the webhook, and what decides on each.
+#[derive(Clone, Copy)]
+enum Route {
+    Workloads,
+    MarkedWorkloads,
+    Sources(SourceKind),
+    ValidatedWorkloads,
+}
+
+impl Route {
+    const ALL: [Self; 5] = [
+        Self::Workloads,
+        Self::MarkedWorkloads,
+        Self::Sources(SourceKind::ConfigMap),
+        Self::Sources(SourceKind::Secret),
+        Self::ValidatedWorkloads,
+    ];
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Workloads => "/mutate/workloads",
+            Self::MarkedWorkloads => MARKED_WORKLOADS,
+            Self::Sources(SourceKind::ConfigMap) => "/mutate/configmaps",
+            Self::Sources(SourceKind::Secret) => "/mutate/secrets",
+            Self::ValidatedWorkloads => "/validate/workloads",
+        }
+    }
+
+    async fn decide<A: Api>(self, state: &HandlerState<A>, call: &Caller, review: &Review<'_>) -> Answer {
+        match self {
+            Self::Workloads => workloads::mutate(state, call, review, false).await,
+            Self::MarkedWorkloads => workloads::mutate(state, call, review, true).await,
+            Self::Sources(kind) => sources::mutate(state, call, kind, review).await,
+            Self::ValidatedWorkloads => workloads::validate(state, call, review).await,
+        }
+    }
+}
+
 /// The webhook's routes.
 pub fn router<A: Api>(context: Context<A>) -> Router {
-    Router::new()
-        .route("/mutate/workloads", post(mutate_workloads::<A>))
-        .route(MARKED_WORKLOADS, post(mutate_marked_workloads::<A>))
-        .route("/mutate/configmaps", post(mutate_configmaps::<A>))
-        .route("/mutate/secrets", post(mutate_secrets::<A>))
-        .route("/validate/workloads", post(validate_workloads::<A>))
+    let routes = Route::ALL.into_iter().fold(Router::new(), |router, route| {
+        let answer = async move |State(state): State<Arc<HandlerState<A>>>, request: ReviewRequest| {
+            answer_review(&state, route, request).await
+        };
+        router.route(route.path(), post(answer))
+    });
+    routes
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such webhook\n") })
         .method_not_allowed_fallback(|| async {
             (StatusCode::METHOD_NOT_ALLOWED, "method not allowed: use POST\n")
@@ -45,60 +84,9 @@ pub fn router<A: Api>(context: Context<A>) -> Router {
         .with_state(Arc::new(HandlerState::new(context)))
 }
 
-async fn mutate_workloads<A: Api>(
-    State(state): State<Arc<HandlerState<A>>>,
-    request: ReviewRequest,
-) -> Response {
-    let decide =
-        async |call: &Caller, review: &Review<'_>| workloads::mutate(&state, call, review, false).await;
-    answer_review(&state, "/mutate/workloads", request, decide).await
-}
-
-async fn mutate_marked_workloads<A: Api>(
-    State(state): State<Arc<HandlerState<A>>>,
-    request: ReviewRequest,
-) -> Response {
-    let decide =
-        async |call: &Caller, review: &Review<'_>| workloads::mutate(&state, call, review, true).await;
-    answer_review(&state, MARKED_WORKLOADS, request, decide).await
-}
-
-async fn mutate_configmaps<A: Api>(
-    State(state): State<Arc<HandlerState<A>>>,
-    request: ReviewRequest,
-) -> Response {
-    let decide = async |call: &Caller, review: &Review<'_>| {
-        sources::mutate(&state, call, SourceKind::ConfigMap, review).await
-    };
-    answer_review(&state, "/mutate/configmaps", request, decide).await
-}
-
-async fn mutate_secrets<A: Api>(
-    State(state): State<Arc<HandlerState<A>>>,
-    request: ReviewRequest,
-) -> Response {
-    let decide = async |call: &Caller, review: &Review<'_>| {
-        sources::mutate(&state, call, SourceKind::Secret, review).await
-    };
-    answer_review(&state, "/mutate/secrets", request, decide).await
-}
-
-async fn validate_workloads<A: Api>(
-    State(state): State<Arc<HandlerState<A>>>,
-    request: ReviewRequest,
-) -> Response {
-    let decide = async |call: &Caller, review: &Review<'_>| workloads::validate(&state, call, review).await;
-    answer_review(&state, "/validate/workloads", request, decide).await
-}
-
 /// Parses the review, decides it, counts it, and writes the answer.
-async fn answer_review<A: Api>(
-    state: &HandlerState<A>,
-    path: &'static str,
-    request: ReviewRequest,
-    decide: impl AsyncFnOnce(&Caller, &Review<'_>) -> Answer,
-) -> Response {
-    let start = std::time::Instant::now();
+async fn answer_review<A: Api>(state: &HandlerState<A>, route: Route, request: ReviewRequest) -> Response {
+    let (start, path) = (std::time::Instant::now(), route.path());
     let span = traces::admission(path, request.parent.as_ref());
     let ReviewRequest { body: ReceivedBody { bytes, mut memory }, mut call, .. } = request;
     let (outcome, answer) = match Review::parse(&bytes) {
@@ -122,7 +110,7 @@ async fn answer_review<A: Api>(
                 let decided = async {
                     let _turn = state.turns.begin(&mut memory, &call.client, call.deadline).await?;
                     // In place: the future is large, and would be copied on its way into the timeout.
-                    let decided = pin!(decide(&call, &review).instrument(span.clone()));
+                    let decided = pin!(route.decide(state, &call, &review).instrument(span.clone()));
                     tokio::time::timeout_at(call.deadline, decided).await.map_err(|_| {
                         let message = "the review was not answered before the timeout of the webhook\n";
                         (StatusCode::SERVICE_UNAVAILABLE, message).into_response()
@@ -139,7 +127,7 @@ async fn answer_review<A: Api>(
                 match answer {
                     Err(refusal) => (metrics::ReviewOutcome::Failed, Err(refusal)),
                     // An answer would refuse the write. Without one, the API server stores it as the policy has left it.
-                    Ok(answer) if path == MARKED_WORKLOADS && answer.is_unavailable() => {
+                    Ok(answer) if matches!(route, Route::MarkedWorkloads) && answer.is_unavailable() => {
                         let message = "the review could not be decided: the log has the reason\n";
                         let refusal = (StatusCode::SERVICE_UNAVAILABLE, message).into_response();
                         (metrics::ReviewOutcome::Failed, Err(refusal))

@@ -29,13 +29,17 @@ pub(super) async fn mutate<A: Api>(
     let unmarked = unmarked.unwrap_or_default();
     let request = match &unmarked.text {
         None => request,
-        Some(text) => match read(context, review, Some(text)) {
-            Ok(Some(request)) => request,
-            Ok(None) => return Answer::allowed(),
-            Err(refusal) => return *refusal,
-        },
+        Some(text) => {
+            // The memory of a review is that of one parsed body.
+            drop(request);
+            match read(context, review, Some(text)) {
+                Ok(Some(request)) => request,
+                Ok(None) => return Answer::allowed(),
+                Err(refusal) => return *refusal,
+            }
+        }
     };
-    let request = Request { carried: unmarked.carried.clone(), ..request };
+    let request = unmarked.requested(request);
     let mut facts = Facts::default();
     let decision = match decided(context, call, review, &request, review.dry_run(), &mut facts).await {
         Ok(decision) => decision,

@@ -6,8 +6,6 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use super::{Request, Workload, plan::Plan};
 use crate::{
     annotations,
@@ -21,6 +19,9 @@ const CHOSEN: char = '=';
 const RESTORED: &str = "+";
 /// The value of the label.
 const MARKED: &str = "true";
+/// What the policy restores of a stored template.
+const TEMPLATE_ANNOTATIONS: [&str; 2] = [annotations::SOURCES, annotations::LIVE];
+const TEMPLATE_LABELS: [&str; 1] = [annotations::REVISION];
 
 /// What the mark of a request says, as far as it makes a difference to the decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,8 +36,10 @@ pub struct Carried {
 /// A request without its mark.
 #[derive(Debug, Default)]
 pub struct Unmarked {
-    /// The object as it was before the policy changed it; `None` if only the mark differs.
+    /// The object with the names that it had before the policy changed them; `None` if they are the same.
     pub text: Option<String>,
+    /// The template has annotations and a label that the policy has restored.
+    loses_restored: bool,
     /// What an unanswered write left in the mark.
     pub carried: Carried,
     /// The operations that lead from the object as received to `text`, without the mark.
@@ -76,26 +79,27 @@ impl Unmarked {
     /// Takes off what the policy has restored: an undo may lead to a template without it.
     fn lose_restored(&mut self, request: &Request<'_>) {
         let list = request.new.annotation(annotations::CARRIED).unwrap_or_default();
-        let text = self.text.as_deref().or_else(|| request.new.text());
-        let (true, Some(template), Some(text)) =
-            (list.split(',').any(|entry| entry == RESTORED), &request.new.template, text)
+        let (true, Some(template)) = (list.split(',').any(|entry| entry == RESTORED), &request.new.template)
         else {
             return;
         };
-        let Ok(mut object) = serde_json::from_str::<Value>(text) else { return };
+        self.loses_restored = true;
         let at = request.new.kind.template_pointer();
-        let gone = |keys: &[&'static str]| keys.iter().map(|key| (*key, None)).collect::<Vec<_>>();
         for (map, present, keys) in [
-            ("annotations", template.annotations(), gone(&[annotations::SOURCES, annotations::LIVE])),
-            ("labels", template.labels(), gone(&[annotations::REVISION])),
+            ("annotations", template.annotations(), &TEMPLATE_ANNOTATIONS[..]),
+            ("labels", template.labels(), &TEMPLATE_LABELS),
         ] {
-            let pointer = format!("{at}/metadata/{map}");
-            if let Some(Value::Object(fields)) = object.pointer_mut(&pointer) {
-                fields.retain(|field, _| !keys.iter().any(|(key, _)| key == field));
-            }
-            self.patch.set_keys(&pointer, present, &keys);
+            let gone: Vec<_> = keys.iter().map(|key| (*key, None)).collect();
+            self.patch.set_keys(&format!("{at}/metadata/{map}"), present, &gone);
         }
-        self.text = Some(object.to_string());
+    }
+
+    /// The request as it was before the policy changed it. `request` has the object of [`Self::text`], where there is one.
+    pub fn requested<'a>(&self, mut request: Request<'a>) -> Request<'a> {
+        if let Some(template) = request.new.template.as_mut().filter(|_| self.loses_restored) {
+            template.forget(&TEMPLATE_LABELS, &TEMPLATE_ANNOTATIONS);
+        }
+        Request { carried: self.carried.clone(), ..request }
     }
 
     /// Names these sources where the template has their stored snapshots.

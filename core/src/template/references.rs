@@ -183,6 +183,16 @@ impl<'a> Template<'a> {
         self.metadata.as_ref()?.annotations.as_ref()
     }
 
+    /// Removes these labels and annotations. The fields stay, if empty.
+    pub fn forget(&mut self, labels: &[&str], annotations: &[&str]) {
+        let Some(metadata) = &mut self.metadata else { return };
+        for (map, keys) in [(&mut metadata.labels, labels), (&mut metadata.annotations, annotations)] {
+            if let Some(map) = map {
+                map.retain(|key, _| !keys.contains(&&**key));
+            }
+        }
+    }
+
     /// Whether the template has a `metadata` object.
     pub fn has_metadata(&self) -> bool {
         self.metadata.is_some()

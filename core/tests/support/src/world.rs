@@ -175,10 +175,7 @@ impl World {
             carried: Carried::default(),
         };
         let unmarked = Unmarked::of(&parse(&new_text), is_believed).unwrap_or_default();
-        let request = Request {
-            carried: unmarked.carried.clone(),
-            ..parse(unmarked.text.as_ref().unwrap_or(&new_text))
-        };
+        let request = unmarked.requested(parse(unmarked.text.as_ref().unwrap_or(&new_text)));
         let mut decision = self.decide(&request);
         drop(request);
         let mut object = new.clone();

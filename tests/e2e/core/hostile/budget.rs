@@ -21,6 +21,8 @@ use crate::world::LIMIT;
 
 /// How many answers each review has to get: two for each of its clients.
 const ENOUGH: usize = 8;
+/// References whose values just fit into the share of one review.
+const REFERENCES: usize = 75_000;
 /// The longest time for a review. With less, no body of 6 MB arrives in time on a machine that does much else.
 const PATIENCE: &str = "20s";
 
@@ -51,6 +53,25 @@ fn forged(namespace: &str, data: &Value) -> Vec<u8> {
         .into_bytes()
 }
 
+/// An AdmissionReview of an update that confrev did not answer, in which each reference changes twice: to the name of its source, and
+/// to a snapshot.
+fn marked(namespace: &str, source: &str, references: usize) -> Vec<u8> {
+    let snapshot = format!("{source}-0123456789");
+    let mut body = review_of(namespace, &[]);
+    let request = &mut body["request"];
+    request["operation"] = "UPDATE".into();
+    let object = &mut request["object"];
+    object["metadata"]["labels"]["confrev.dev/carried"] = "true".into();
+    object["metadata"]["annotations"]["confrev.dev/carried"] = format!("configmaps/{source},+").into();
+    let sources = json!({"configmaps": {source: snapshot}}).to_string();
+    object["spec"]["template"]["metadata"]["annotations"] = json!({"confrev.dev/sources": sources});
+    request["oldObject"] = request["object"].clone();
+    let reference = json!({"configMapRef": {"name": snapshot}});
+    request["object"]["spec"]["template"]["spec"]["containers"] =
+        json!([{"envFrom": vec![reference; references]}]);
+    body.to_string().into_bytes()
+}
+
 /// JSON that takes a hundred times its size once it is parsed.
 fn bomb(bytes: usize) -> String {
     let element = "{\"\":0},";
@@ -75,8 +96,13 @@ async fn repeat(client: Stranger, path: &str, body: &[u8], answers: &Mutex<Answe
     let again = async || {
         loop {
             let (status, answer) = client.ask_at(path, body).await;
-            let texts =
-                ["was ended after it used", "the API server stores", "was not run", "--max-read-bytes"];
+            let texts = [
+                "was ended after it used",
+                "the API server stores",
+                "was not run",
+                "--max-read-bytes",
+                "JSONPatch",
+            ];
             let said = texts.iter().find(|text| answer.contains(**text));
             let text = said.map_or_else(|| status.to_string(), ToString::to_string);
             let mut answers = answers.lock().unwrap();
@@ -161,8 +187,8 @@ fn all_hostile_clients_together_fit_into_the_container() {
     let several = (0..6).map(|key| (format!("{key}.json"), json!(bomb(MIB - 100_000))));
     let several: Value = several.collect::<serde_json::Map<_, _>>().into();
     let largest = forged(world.name(), &json!({"a.json": bomb(MIB - 100)}));
-    let [sources, workloads] =
-        ["configmaps", "workloads"].map(|kind| format!("/mutate/{kind}?timeout={PATIENCE}"));
+    let paths = ["configmaps", "workloads", "marked-workloads"];
+    let [sources, workloads, unanswered] = paths.map(|path| format!("/mutate/{path}?timeout={PATIENCE}"));
     let (sources, workloads) = (sources.as_str(), workloads.as_str());
     let attacks = [
         (sources, forged(world.name(), &several)),
@@ -172,8 +198,10 @@ fn all_hostile_clients_together_fit_into_the_container() {
         (workloads, dense_review(world.name(), "volumes", "{},", MIB / 3)),
         (workloads, dense_review(world.name(), "containers", "{\"envFrom\":[{}]},", MIB / 3)),
         (workloads, [b"{\"x\":\"".to_vec(), vec![b'x'; 7 * MIB - 8], b"\"}".to_vec()].concat()),
+        (unanswered.as_str(), marked(world.name(), "demo", REFERENCES)),
+        (unanswered.as_str(), marked(world.name(), "demo", REFERENCES / 10)),
     ];
-    let answers = [(); 7].map(|()| Mutex::new(Answers::default()));
+    let answers = [(); 9].map(|()| Mutex::new(Answers::default()));
     let seen = Mutex::new(Seen::default());
     let from = |number: usize| site.genuine.from(u8::try_from(3 + number).unwrap());
     let review = |n: usize| repeat(from(n), attacks[n].0, &attacks[n].1, &answers[n]);
@@ -205,6 +233,9 @@ fn all_hostile_clients_together_fit_into_the_container() {
     let ended = || count(1, "was ended after it used") + count(2, "was ended after it used");
     let checked = || ended() >= ENOUGH && seen.lock().unwrap().most == budget::CHECKS;
     reviewed(0..3, "forged reviews of sources", &checked);
+    // The patch of the larger ones finds no memory.
+    let patched = || answers[7].lock().unwrap().count >= ENOUGH && count(8, "JSONPatch") > 0;
+    reviewed(7..9, "updates that confrev did not answer", &patched);
     let before: Vec<_> = answers.iter().map(|answers| answers.lock().unwrap().count).collect();
     let answered = || {
         let mut counts = answers.iter().zip(&before);
