@@ -6,10 +6,17 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-/// The end of confrev's refusal of a review that it could not answer in time. On a busy machine, that happens to any write.
-const TOO_SLOW: &str = "before the timeout of the webhook: try again";
+/// What refusals say of a review that confrev could not answer in time: its own, and that of the policy `confrev-unresolved`. On a busy
+/// machine, that happens to any write.
+const TOO_SLOW: [&str; 3] =
+    ["before the timeout of the webhook: try again", "too many reviews at once", "confrev does not answer"];
 /// How often a command runs that is refused because of that.
 const MAX_TRIES: usize = 4;
+
+/// Whether a write was refused because confrev could not answer in time: the message asks to try again.
+pub fn is_too_slow(message: &str) -> bool {
+    TOO_SLOW.iter().any(|text| message.contains(text))
+}
 
 /// A command that is about to run.
 #[derive(Debug)]
@@ -66,7 +73,7 @@ impl Kubectl {
     pub fn run(mut self) -> Output {
         let mut output = self.run_once();
         for _ in 1..MAX_TRIES {
-            if output.status.success() || !output.stderr.contains(TOO_SLOW) {
+            if output.status.success() || !is_too_slow(&output.stderr) {
                 break;
             }
             output = self.run_once();

@@ -55,7 +55,7 @@ pub use audit::Request;
 pub use cert_manager::CertManager;
 pub use chart::own_chart;
 pub use cluster::ControlPlane;
-pub use kubectl::{Kubectl, Output};
+pub use kubectl::{Kubectl, Output, is_too_slow};
 pub use namespace::Namespace;
 pub use node::{Image, Nodes};
 pub use pod::PodConfig;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use confrev::resolve::{Observed, auto_roll_time};
 use confrev::snapshot::{DIGITS, SourceKind, snapshot_name};
-use confrev_controlplane::{Program, holds_for, wait_for};
+use confrev_controlplane::{Program, holds_for, is_too_slow, wait_for};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -99,6 +99,7 @@ impl Fleet {
                 match world.cluster.api().post(&path, &load.manifest) {
                     (201 | 409, _) => Ok(()),
                     (503, answer) => Err(answer.to_string()),
+                    (_, answer) if is_too_slow(&answer.to_string()) => Err(answer.to_string()),
                     (code, answer) => panic!("{code} {answer}"),
                 }
             });

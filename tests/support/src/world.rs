@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use confrev_controlplane::{ControlPlane, Namespace, Output, holds_for, wait_for};
+use confrev_controlplane::{ControlPlane, Namespace, Output, holds_for, is_too_slow, wait_for};
 use confrev_core::annotations;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -40,8 +40,9 @@ pub fn each_kind(body: impl Fn(Kind) + Sync) {
 pub(crate) fn written(what: &str, write: impl Fn() -> (u16, Value)) -> Value {
     let (code, answer) = wait_for(&format!("an answer to the write of {what}"), LIMIT, || {
         let (code, answer) = write();
-        let is_late = answer["message"].as_str().is_some_and(|message| message.ends_with("try again"));
-        if code == 503 && is_late { Err(answer) } else { Ok((code, answer)) }
+        let is_late =
+            answer["message"].as_str().is_some_and(|text| text.ends_with("try again") || is_too_slow(text));
+        if code >= 400 && is_late { Err(answer) } else { Ok((code, answer)) }
     });
     assert!(code < 300, "{what} could not be written: {code} {answer}");
     answer
