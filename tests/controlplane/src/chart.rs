@@ -49,8 +49,13 @@ impl ControlPlane {
         for kind in served.filter_map(|resource| resource["kind"].as_str()) {
             helm.args(["--api-versions", &format!("admissionregistration.k8s.io/v1/{kind}")]);
         }
-        // A busy machine may need more than three seconds for a review.
-        helm.args(["--set-json", "timeoutSeconds=10"]);
+        // A busy machine may need more time for a review than a cluster. An older chart has other values.
+        let defaults = std::fs::read_to_string(chart.join("values.yaml")).expect("a chart has values");
+        for value in ["timeoutSeconds", "sourceTimeoutSeconds"] {
+            if defaults.lines().any(|line| line.starts_with(&format!("{value}:"))) {
+                helm.args(["--set-json", &format!("{value}=10")]);
+            }
+        }
         for value in values {
             helm.args(["--set-json", value]);
         }

@@ -56,7 +56,8 @@ impl Program {
         Self::install_from(cluster, &folder.join("self-signed.yaml"));
     }
 
-    /// Applies another manifest, such as an older one.
+    /// Applies another manifest, such as an older one. A busy machine may need more time for a review than a cluster, so the webhooks have
+    /// ten seconds.
     ///
     /// # Panics
     /// If an object is refused.
@@ -66,7 +67,11 @@ impl Program {
         // beside it.
         let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         cluster.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
-        cluster.kubectl(&["apply", "-f"]).arg(&manifests.display().to_string()).run().ok();
+        let text = std::fs::read_to_string(manifests).expect("the manifests can be read");
+        let patient = ["1", "3", "5"].iter().fold(text, |text, seconds| {
+            text.replace(&format!("\n    timeoutSeconds: {seconds}\n"), "\n    timeoutSeconds: 10\n")
+        });
+        cluster.kubectl(&["apply", "--filename", "-"]).stdin(patient).run().ok();
     }
 
     /// confrev from this binary, to run as the ServiceAccount of the manifests, which must have been applied.
