@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use confrev_controlplane::{holds_for, wait_for};
+use confrev_controlplane::{ControlPlane, Program, holds_for, wait_for};
 use serde_json::{Value, json};
 
 use crate::any_kind::{KINDS, Load};
@@ -149,4 +149,67 @@ fn every_kind_keeps_its_config_in_an_outage() {
     each(&scenes, Scene::writes_while_confrev_is_away);
     confrev.start();
     each(&scenes, Scene::is_decided_afterwards);
+}
+
+/// How long the API server waits for a hanging confrev here, in seconds. Other tests wait longer.
+const PATIENCE: u32 = 2;
+
+/// A confrev that hangs until this is dropped, with short timeouts of all webhooks.
+struct Hanging<'p> {
+    confrev: &'p Program,
+    /// The configurations of the webhooks before.
+    before: Vec<Value>,
+}
+
+impl<'p> Hanging<'p> {
+    fn new(confrev: &'p Program) -> Self {
+        let cluster = ControlPlane::shared();
+        let kinds = ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"];
+        let before: Vec<Value> = kinds
+            .iter()
+            .map(|kind| {
+                let text = cluster.kubectl(&["get", kind, "confrev", "--output=json"]).run().ok();
+                serde_json::from_str(&text).expect("JSON")
+            })
+            .collect();
+        for configuration in &before {
+            let count = configuration["webhooks"].as_array().map_or(0, Vec::len);
+            Self::set_timeouts(configuration, &vec![json!(PATIENCE); count]);
+        }
+        confrev.pause();
+        Self { confrev, before }
+    }
+
+    fn set_timeouts(configuration: &Value, seconds: &[Value]) {
+        let replaced = |(number, seconds)| json!({"op": "replace", "path": format!("/webhooks/{number}/timeoutSeconds"), "value": seconds});
+        let patch: Vec<_> = seconds.iter().enumerate().map(replaced).collect();
+        let kind = configuration["kind"].as_str().expect("a kind");
+        let patch = json!(patch).to_string();
+        ControlPlane::shared()
+            .kubectl(&["patch", kind, "confrev", "--type=json", "--patch", &patch])
+            .run()
+            .ok();
+    }
+}
+
+impl Drop for Hanging<'_> {
+    fn drop(&mut self) {
+        self.confrev.resume();
+        for configuration in &self.before {
+            let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
+            let seconds: Vec<_> = webhooks.map(|webhook| webhook["timeoutSeconds"].clone()).collect();
+            Self::set_timeouts(configuration, &seconds);
+        }
+    }
+}
+
+/// A paused process accepts connections, and never answers.
+#[test]
+fn hanging_confrev_counts_as_away() {
+    let confrev = exclusive();
+    let scene = Scene::set("deployments");
+    let hanging = Hanging::new(&confrev);
+    scene.writes_while_confrev_is_away();
+    drop(hanging);
+    scene.is_decided_afterwards();
 }

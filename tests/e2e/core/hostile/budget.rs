@@ -21,6 +21,8 @@ use crate::world::LIMIT;
 
 /// How many answers each review has to get: two for each of its clients.
 const ENOUGH: usize = 8;
+/// How many of the attacks run beside each other at the end.
+const TOGETHER: usize = 8;
 /// References whose values just fit into the share of one review.
 const REFERENCES: usize = 75_000;
 /// The longest time for a review. With less, no body of 6 MB arrives in time on a machine that does much else.
@@ -198,8 +200,8 @@ fn all_hostile_clients_together_fit_into_the_container() {
         (workloads, dense_review(world.name(), "volumes", "{},", MIB / 3)),
         (workloads, dense_review(world.name(), "containers", "{\"envFrom\":[{}]},", MIB / 3)),
         (workloads, [b"{\"x\":\"".to_vec(), vec![b'x'; 7 * MIB - 8], b"\"}".to_vec()].concat()),
-        (unanswered.as_str(), marked(world.name(), "demo", REFERENCES)),
         (unanswered.as_str(), marked(world.name(), "demo", REFERENCES / 10)),
+        (unanswered.as_str(), marked(world.name(), "demo", REFERENCES)),
     ];
     let answers = [(); 9].map(|()| Mutex::new(Answers::default()));
     let seen = Mutex::new(Seen::default());
@@ -233,18 +235,18 @@ fn all_hostile_clients_together_fit_into_the_container() {
     let ended = || count(1, "was ended after it used") + count(2, "was ended after it used");
     let checked = || ended() >= ENOUGH && seen.lock().unwrap().most == budget::CHECKS;
     reviewed(0..3, "forged reviews of sources", &checked);
-    // The patch of the larger ones finds no memory.
-    let patched = || answers[7].lock().unwrap().count >= ENOUGH && count(8, "JSONPatch") > 0;
+    // The patch of the largest finds no memory.
+    let patched = || answers[8].lock().unwrap().count >= ENOUGH && count(7, "JSONPatch") > 0;
     reviewed(7..9, "updates that confrev did not answer", &patched);
     let before: Vec<_> = answers.iter().map(|answers| answers.lock().unwrap().count).collect();
     let answered = || {
-        let mut counts = answers.iter().zip(&before);
+        let mut counts = answers.iter().zip(&before).take(TOGETHER);
         counts.all(|(answers, before)| answers.lock().unwrap().count >= before + ENOUGH)
             && count(3, "--max-read-bytes") > 0
     };
     let pods = [20, 21, 22].map(|last| site.genuine.from(last));
     let all = async || {
-        let reviews = join_all((0..attacks.len()).map(review));
+        let reviews = join_all((0..TOGETHER).map(review));
         tokio::join!(reviews, half_bodies(&pods[0]), open_heads(&pods[1]), open_requests(&pods[2]));
     };
     beside(all, async {
