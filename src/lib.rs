@@ -13,5 +13,6 @@ pub mod tls;
 mod turns;
 
 pub use confrev_core::{
-    annotations, compact, gate_settings, gates, json, kinds, resolve, snapshot, template, tie, uid,
+    annotations, compact, gate_settings, gates, json, json_values, kinds, resolve, snapshot, template, tie,
+    uid,
 };

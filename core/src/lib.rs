@@ -17,6 +17,7 @@ pub mod compact;
 pub mod gate_settings;
 pub mod gates;
 pub mod json;
+pub mod json_values;
 pub mod kinds;
 pub mod resolve;
 pub mod snapshot;

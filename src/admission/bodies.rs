@@ -8,8 +8,9 @@ use axum::{
 use http_body_util::BodyExt as _;
 use tokio::time::Instant;
 
-use super::{json_values::count_values, limits::ReviewLimits};
+use super::limits::ReviewLimits;
 use crate::{
+    json_values::count_values,
     server::{Client, FairSemaphore, Permit, Pool, PoolPermit},
     telemetry::{Metrics, metrics::Limit},
 };

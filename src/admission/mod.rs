@@ -4,7 +4,6 @@ mod authors;
 mod bodies;
 mod context;
 mod decider;
-mod json_values;
 mod limits;
 mod reads;
 mod request;

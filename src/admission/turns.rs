@@ -83,6 +83,15 @@ impl Turns {
     ) -> Result<(), Response> {
         if operations > FEW_OPERATIONS {
             let amount = (operations * BYTES_PER_OPERATION).div_ceil(KIB);
+            let most = self.parsed.most_of_one();
+            // It would wait until the deadline, and others behind it.
+            if amount > most {
+                self.metrics.limit_reached(Limit::Bodies, 1);
+                let max = most * KIB / BYTES_PER_OPERATION;
+                let message =
+                    format!("the answer holds {operations} operations, and may hold {max} (--max-bodies)\n");
+                return Err((StatusCode::PAYLOAD_TOO_LARGE, message).into_response());
+            }
             let permit = self.parsed.acquire(client, amount, by).await;
             memory.answer = Some(permit.ok_or_else(|| too_many((Limit::Bodies, &self.metrics)))?);
         }
@@ -166,8 +175,10 @@ mod tests {
         let refused = turns.begin(&mut second, &client, by).await.map(drop).unwrap_err();
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         let by = Instant::now() + DECISION_LIMIT;
-        let refused = turns.answer(&mut first, &client, 20_000, by).await.unwrap_err();
+        let refused = turns.answer(&mut first, &client, 18_000, by).await.unwrap_err();
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let refused = turns.answer(&mut first, &client, 20_000, by).await.unwrap_err();
+        assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE, "more than one review may ever take");
         drop((first, turn));
         let by = Instant::now() + DECISION_LIMIT;
         assert!(turns.begin(&mut second, &client, by).await.is_ok(), "the memory is free again");

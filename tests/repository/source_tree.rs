@@ -57,7 +57,18 @@ fn core_depends_on_no_client_or_runtime() {
         dependencies.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name).collect();
     assert_eq!(
         names,
-        ["base64", "jiff", "json-patch", "ring", "serde", "serde_json", "sha2", "thiserror", "uuid"]
+        [
+            "base64",
+            "jiff",
+            "memchr",
+            "json-patch",
+            "ring",
+            "serde",
+            "serde_json",
+            "sha2",
+            "thiserror",
+            "uuid"
+        ]
     );
 }
 

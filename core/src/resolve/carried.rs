@@ -19,7 +19,12 @@ const CHOSEN: char = '=';
 const RESTORED: &str = "+";
 /// The value of the label.
 const MARKED: &str = "true";
-/// What the policy restores of a stored template.
+/// The longest list that counts, in bytes, as for the annotation `sources`.
+const LONGEST_LIST: usize = 256 << 10;
+/// The most references whose names return to those of their sources. Each takes memory that its text does not. With more of them, the
+/// workload keeps its snapshots.
+const MOST_RENAMES: usize = 10_000;
+/// What the policy restores of a stored template, as `confrev.keys.template` of the chart names it.
 const TEMPLATE_ANNOTATIONS: [&str; 2] = [annotations::SOURCES, annotations::LIVE];
 const TEMPLATE_LABELS: [&str; 1] = [annotations::REVISION];
 
@@ -36,13 +41,13 @@ pub struct Carried {
 /// A request without its mark.
 #[derive(Debug, Default)]
 pub struct Unmarked {
-    /// The object with the names that it had before the policy changed them; `None` if they are the same.
+    /// The object with the names that it had before the policy changed them; `None` if the policy changed none.
     pub text: Option<String>,
     /// The template has annotations and a label that the policy has restored.
     loses_restored: bool,
     /// What an unanswered write left in the mark.
     pub carried: Carried,
-    /// The operations that lead from the object as received to `text`, without the mark.
+    /// The operations that lead from the object as received to the requested one.
     patch: Patch,
 }
 
@@ -107,9 +112,16 @@ impl Unmarked {
         let (Some(template), Some(text)) = (&request.new.template, request.new.text()) else { return };
         let (sources, at) = (old.sources(), request.new.kind.template_pointer());
         let mut renames = Vec::new();
-        for reference in template.references() {
+        let references = template.references();
+        if references.len() > MOST_RENAMES {
+            return;
+        }
+        for reference in references {
             let source = sources.source_of(reference.kind, reference.name);
-            let Some(source) = source.filter(|source| kept.contains(*source)) else { continue };
+            // A snapshot's name begins with that of its source, so the text becomes shorter.
+            let is_kept =
+                |source: &&ObjectName| kept.contains(*source) && reference.name.starts_with(&*source.name);
+            let Some(source) = source.filter(is_kept) else { continue };
             // A name has no escapes, so it is a part of the text.
             let Some(start) = (reference.name.as_ptr() as usize).checked_sub(text.as_ptr() as usize) else {
                 continue;
@@ -150,7 +162,8 @@ pub(super) fn is_marked(workload: &Workload<'_>) -> bool {
 /// The sources in the mark of a workload: those that were kept, and those of which a snapshot was chosen. Controllers copy annotations to
 /// revisions, and an undo brings them back, so a list counts only with the label.
 fn entries(workload: &Workload<'_>) -> (BTreeSet<ObjectName>, BTreeSet<ObjectName>) {
-    let list = workload.annotation(annotations::CARRIED).filter(|_| is_marked(workload)).unwrap_or_default();
+    let list = workload.annotation(annotations::CARRIED).filter(|_| is_marked(workload));
+    let list = list.filter(|list| list.len() <= LONGEST_LIST).unwrap_or_default();
     let (mut kept, mut chosen) = (BTreeSet::new(), BTreeSet::new());
     for entry in list.split(',') {
         let (entry, of) = entry.strip_prefix(CHOSEN).map_or((entry, &mut kept), |entry| (entry, &mut chosen));

@@ -183,7 +183,7 @@ impl<'a> Template<'a> {
         self.metadata.as_ref()?.annotations.as_ref()
     }
 
-    /// Removes these labels and annotations. The fields stay, if empty.
+    /// Removes these labels and annotations. A map that becomes empty stays: patches add single keys to it.
     pub fn forget(&mut self, labels: &[&str], annotations: &[&str]) {
         let Some(metadata) = &mut self.metadata else { return };
         for (map, keys) in [(&mut metadata.labels, labels), (&mut metadata.annotations, annotations)] {

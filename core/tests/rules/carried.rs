@@ -227,3 +227,30 @@ fn mark_by_hand_changes_nothing() {
     annotate(&mut stale, annotations::CARRIED, "configmaps/demo");
     assert_eq!(volume(&world.review_carried(&stale, &second).object, 0), BLUE, "an undo");
 }
+
+/// What a stranger could send to the port: names that would grow, and more of them than any pod has.
+#[test]
+fn forged_marks_rename_little() {
+    let (_, _, second) = rolled();
+    for (snapshot, references, is_renamed) in [(GREEN, 1, true), (GREEN, 10_001, false), ("x", 1, false)] {
+        let mut stored = second.clone();
+        let sources = json!({"configmaps": {"demo": snapshot}}).to_string();
+        stored["spec"]["template"]["metadata"]["annotations"][annotations::SOURCES] = json!(sources);
+        stored["metadata"]["labels"][annotations::CARRIED] = json!("true");
+        annotate(&mut stored, annotations::CARRIED, "configmaps/demo");
+        let mut new = stored.clone();
+        let reference = json!({"configMapRef": {"name": snapshot}});
+        new["spec"]["template"]["spec"]["volumes"] = json!([]);
+        new["spec"]["template"]["spec"]["containers"][0]["envFrom"] = json!(vec![reference; references]);
+        let (of, new, old) = (kind("Deployment"), new.to_string(), stored.to_string());
+        let request = Request {
+            namespace: NAMESPACE,
+            secrets: true,
+            new: Workload::parse(&of, &new).unwrap(),
+            old: Some(Workload::parse(&of, &old).unwrap()),
+            carried: Carried::default(),
+        };
+        let unmarked = Unmarked::of(&request, true).unwrap();
+        assert_eq!(unmarked.text.is_some(), is_renamed, "{references} of {snapshot}");
+    }
+}

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use confrev_controlplane::{ControlPlane, Program, holds_for, wait_for};
+use confrev_controlplane::{ControlPlane, Output, Program, holds_for, wait_for};
 use serde_json::{Value, json};
 
 use crate::any_kind::{KINDS, Load};
@@ -174,21 +174,18 @@ impl<'p> Hanging<'p> {
             .collect();
         for configuration in &before {
             let count = configuration["webhooks"].as_array().map_or(0, Vec::len);
-            Self::set_timeouts(configuration, &vec![json!(PATIENCE); count]);
+            Self::set_timeouts(configuration, &vec![json!(PATIENCE); count]).ok();
         }
         confrev.pause();
         Self { confrev, before }
     }
 
-    fn set_timeouts(configuration: &Value, seconds: &[Value]) {
+    fn set_timeouts(configuration: &Value, seconds: &[Value]) -> Output {
         let replaced = |(number, seconds)| json!({"op": "replace", "path": format!("/webhooks/{number}/timeoutSeconds"), "value": seconds});
         let patch: Vec<_> = seconds.iter().enumerate().map(replaced).collect();
         let kind = configuration["kind"].as_str().expect("a kind");
         let patch = json!(patch).to_string();
-        ControlPlane::shared()
-            .kubectl(&["patch", kind, "confrev", "--type=json", "--patch", &patch])
-            .run()
-            .ok();
+        ControlPlane::shared().kubectl(&["patch", kind, "confrev", "--type=json", "--patch", &patch]).run()
     }
 }
 
@@ -198,7 +195,11 @@ impl Drop for Hanging<'_> {
         for configuration in &self.before {
             let webhooks = configuration["webhooks"].as_array().into_iter().flatten();
             let seconds: Vec<_> = webhooks.map(|webhook| webhook["timeoutSeconds"].clone()).collect();
-            Self::set_timeouts(configuration, &seconds);
+            // A panic beside another one would end the process of all tests.
+            let restored = Self::set_timeouts(configuration, &seconds);
+            if !restored.status.success() {
+                eprintln!("{restored}");
+            }
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Counts the JSON values of a body before it is parsed: each takes many times its text once it is parsed.
+//! Counts the JSON values of a text before it is parsed: each takes many times its text once it is parsed.
 
 /// Up to this upper bound, the exact count is not needed: most reviews have fewer values, and they take little memory.
 const ENOUGH: usize = 500;
 
 /// The number of JSON values in a body, or a few more: every opening of a list or map, and every comma outside of strings. A
 /// body of a few megabytes may hold millions of them, each of which takes many times its text once it is parsed.
-pub(super) fn count_values(body: &[u8]) -> usize {
+pub fn count_values(body: &[u8]) -> usize {
     // Strings count as well here. The library counts a byte much faster than a loop that knows where strings end.
     let at_most =
         1 + [b'{', b'[', b','].map(|byte| memchr::memchr_iter(byte, body).count()).iter().sum::<usize>();
