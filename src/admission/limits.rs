@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::{budget, resolve::parse_duration};
 
-/// How long a review may take where the API server states no timeout. It ends before the timeout of the webhook
-/// configurations (`timeoutSeconds: 5`), so that the answer can say why.
+/// How long a review may take where the API server states no timeout. It ends before the longest timeout of the webhook
+/// configurations (5 s), so that the answer can say why.
 pub const DECISION_LIMIT: Duration = Duration::from_secs(4);
 /// The longest time between the deadline of a review and the API server's timeout.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(1);

@@ -21,7 +21,7 @@ pub use super::labels::{
 
 use crate::gates::Gate;
 
-/// Upper bounds in seconds: a review takes a few milliseconds, and the API server stops waiting after 5 s.
+/// Upper bounds in seconds: a review takes a few milliseconds, and the API server stops waiting after 3 or 5 s.
 const REVIEW_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 /// The same for calls, which time out after 10 s.
 const CALL_SECONDS: [f64; 10] = [0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 10.0];
