@@ -31,12 +31,16 @@ pub(super) fn bare<P: AsRef<str>>(
     path: &[P],
     name_of: impl Fn(&ObjectName) -> Option<ObjectName>,
 ) -> Option<Digest> {
-    let template: &RawValue =
-        At::new(path).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()??;
-    if count_values(template.get().as_bytes()) > MOST_VALUES {
-        return None;
+    // A value takes two bytes of text at least.
+    if text.len() > 2 * MOST_VALUES {
+        let template: &RawValue =
+            At::new(path).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()??;
+        if count_values(template.get().as_bytes()) > MOST_VALUES {
+            return None;
+        }
     }
-    let mut template: Value = serde_json::from_str(template.get()).ok()?;
+    let mut template: Value =
+        At::new(path).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()??;
     mount::strip(&mut template);
     let renames: Vec<_> = Template::deserialize(&template)
         .ok()?
