@@ -22,9 +22,9 @@ pub fn bounded(value: &str) -> &str {
     &value[..value.ceil_char_boundary(LONGEST + 1)]
 }
 
-/// The most bytes in a plan: the API server lets all annotations of an object have as many. Nothing of a plan is remembered but its
-/// time.
-pub const MAX_PLAN: usize = 256 << 10;
+/// The most bytes in an annotation, such as a plan. Source: Kubernetes' limit of all annotations of an object,
+/// `TotalAnnotationSizeLimitB`. Nothing of a plan is remembered but its time.
+pub const MAX_ANNOTATION: usize = 256 << 10;
 
 /// The most bytes in the annotation `revoked`: hundreds of names.
 pub const MAX_REVOKED: usize = 16 << 10;

@@ -11,7 +11,7 @@ use super::{
     limits::ReviewLimits,
 };
 use crate::{
-    server::{Client, FairSemaphore, Permit, Pool},
+    server::{Client, FairSemaphore, Permit, Pool, PoolPermit},
     telemetry::{Metrics, metrics::Limit},
 };
 
@@ -58,17 +58,12 @@ impl Turns {
             return Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response());
         }
         let (values, copies) = (memory.values, COPIES * memory.bytes);
-        let amount = (values * BYTES_PER_VALUE + copies).div_ceil(KIB);
-        let most = self.parsed.most_of_one();
-        if amount > most {
-            self.metrics.limit_reached(Limit::Bodies, 1);
-            let max = (most * KIB).saturating_sub(copies) / BYTES_PER_VALUE;
-            let message =
-                format!("the review holds {values} JSON values, and may hold {max} (--max-bodies)\n");
-            return Err((StatusCode::PAYLOAD_TOO_LARGE, message).into_response());
-        }
-        let parsed = self.parsed.acquire(client, amount, by).await;
-        memory.parsed = Some(parsed.ok_or_else(|| too_many((Limit::Bodies, &self.metrics)))?);
+        let too_large = |most: usize| {
+            let max = most.saturating_sub(copies) / BYTES_PER_VALUE;
+            format!("the review holds {values} JSON values, and may hold {max} (--max-bodies)\n")
+        };
+        let bytes = values * BYTES_PER_VALUE + copies;
+        memory.parsed = Some(self.acquire(client, bytes, by, too_large).await?);
         let turn = self.decisions.acquire(client, 1, by).await;
         turn.ok_or_else(|| too_many((Limit::Decisions, &self.metrics)))
     }
@@ -82,20 +77,32 @@ impl Turns {
         by: Instant,
     ) -> Result<(), Response> {
         if operations > FEW_OPERATIONS {
-            let amount = (operations * BYTES_PER_OPERATION).div_ceil(KIB);
-            let most = self.parsed.most_of_one();
-            // It would wait until the deadline, and others behind it.
-            if amount > most {
-                self.metrics.limit_reached(Limit::Bodies, 1);
-                let max = most * KIB / BYTES_PER_OPERATION;
-                let message =
-                    format!("the answer holds {operations} operations, and may hold {max} (--max-bodies)\n");
-                return Err((StatusCode::PAYLOAD_TOO_LARGE, message).into_response());
-            }
-            let permit = self.parsed.acquire(client, amount, by).await;
-            memory.answer = Some(permit.ok_or_else(|| too_many((Limit::Bodies, &self.metrics)))?);
+            let too_large = |most: usize| {
+                let max = most / BYTES_PER_OPERATION;
+                format!("the answer holds {operations} operations, and may hold {max} (--max-bodies)\n")
+            };
+            let bytes = operations * BYTES_PER_OPERATION;
+            memory.answer = Some(self.acquire(client, bytes, by, too_large).await?);
         }
         Ok(())
+    }
+
+    /// Waits for so many bytes for one review. `too_large`: what to answer if they are more than the most that one may ever take.
+    async fn acquire(
+        &self,
+        client: &Client,
+        bytes: usize,
+        by: Instant,
+        too_large: impl FnOnce(usize) -> String,
+    ) -> Result<PoolPermit, Response> {
+        let (amount, most) = (bytes.div_ceil(KIB), self.parsed.most_of_one());
+        // It would wait until the deadline, and others behind it.
+        if amount > most {
+            self.metrics.limit_reached(Limit::Bodies, 1);
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, too_large(most * KIB)).into_response());
+        }
+        let permit = self.parsed.acquire(client, amount, by).await;
+        permit.ok_or_else(|| too_many((Limit::Bodies, &self.metrics)))
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::mount;
 use crate::{
-    annotations,
+    annotations::{self, On},
     json::At,
     json_values::count_values,
     snapshot::{Digest, ObjectName},
@@ -61,7 +61,7 @@ pub(super) fn bare<P: AsRef<str>>(
             fields.retain(|key, _| !keys.contains(&key.as_str()));
         }
     };
-    remove("/metadata/annotations", &[annotations::SOURCES, annotations::LIVE]);
+    remove("/metadata/annotations", &annotations::records(On::Template).collect::<Vec<_>>());
     remove("/metadata/labels", &[annotations::REVISION]);
     remove("/metadata/labels", &HASHES);
     // A ControllerRevision holds its template as a strategic merge patch.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::{Request, Workload, plan::Plan};
 use crate::{
-    annotations,
+    annotations::{self, On},
     snapshot::{ObjectName, SourceKind, is_object_name},
     template::Patch,
 };
@@ -19,13 +19,10 @@ const CHOSEN: char = '=';
 const RESTORED: &str = "+";
 /// The value of the label.
 const MARKED: &str = "true";
-/// The longest list that counts, in bytes, as for the annotation `sources`.
-const LONGEST_LIST: usize = 256 << 10;
 /// The most references whose names return to those of their sources. Each takes memory that its text does not. With more of them, the
 /// workload keeps its snapshots.
 const MOST_RENAMES: usize = 10_000;
-/// What the policy restores of a stored template, as `confrev.keys.template` of the chart names it.
-const TEMPLATE_ANNOTATIONS: [&str; 2] = [annotations::SOURCES, annotations::LIVE];
+/// The labels of a stored template that the policy restores, beside all annotations that confrev writes there.
 const TEMPLATE_LABELS: [&str; 1] = [annotations::REVISION];
 
 /// What the mark of a request says, as far as it makes a difference to the decision.
@@ -91,7 +88,7 @@ impl Unmarked {
         self.loses_restored = true;
         let at = request.new.kind.template_pointer();
         for (map, present, keys) in [
-            ("annotations", template.annotations(), &TEMPLATE_ANNOTATIONS[..]),
+            ("annotations", template.annotations(), &template_annotations()[..]),
             ("labels", template.labels(), &TEMPLATE_LABELS),
         ] {
             let gone: Vec<_> = keys.iter().map(|key| (*key, None)).collect();
@@ -102,7 +99,7 @@ impl Unmarked {
     /// The request as it was before the policy changed it. `request` has the object of [`Self::text`], where there is one.
     pub fn requested<'a>(&self, mut request: Request<'a>) -> Request<'a> {
         if let Some(template) = request.new.template.as_mut().filter(|_| self.loses_restored) {
-            template.forget(&TEMPLATE_LABELS, &TEMPLATE_ANNOTATIONS);
+            template.forget(&TEMPLATE_LABELS, &template_annotations());
         }
         Request { carried: self.carried.clone(), ..request }
     }
@@ -154,6 +151,11 @@ impl Unmarked {
     }
 }
 
+/// The annotations that confrev writes into templates.
+fn template_annotations() -> Vec<&'static str> {
+    annotations::records(On::Template).collect()
+}
+
 /// Whether confrev has not decided on the last write of a workload.
 pub(super) fn is_marked(workload: &Workload<'_>) -> bool {
     workload.label(annotations::CARRIED) == Some(MARKED)
@@ -163,7 +165,7 @@ pub(super) fn is_marked(workload: &Workload<'_>) -> bool {
 /// revisions, and an undo brings them back, so a list counts only with the label.
 fn entries(workload: &Workload<'_>) -> (BTreeSet<ObjectName>, BTreeSet<ObjectName>) {
     let list = workload.annotation(annotations::CARRIED).filter(|_| is_marked(workload));
-    let list = list.filter(|list| list.len() <= LONGEST_LIST).unwrap_or_default();
+    let list = list.filter(|list| list.len() <= annotations::MAX_ANNOTATION).unwrap_or_default();
     let (mut kept, mut chosen) = (BTreeSet::new(), BTreeSet::new());
     for entry in list.split(',') {
         let (entry, of) = entry.strip_prefix(CHOSEN).map_or((entry, &mut kept), |entry| (entry, &mut chosen));

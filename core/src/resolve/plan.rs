@@ -108,8 +108,8 @@ impl Plan {
             (None, Some(text)) => (parse_time(text), false),
             (None, None) => return Ok(None),
         };
-        if roll.len() > annotations::MAX_PLAN {
-            return Err(format!("a plan has at most {} bytes", annotations::MAX_PLAN));
+        if roll.len() > annotations::MAX_ANNOTATION {
+            return Err(format!("a plan has at most {} bytes", annotations::MAX_ANNOTATION));
         }
         let mut plan = Self { time, is_automatic, ..Self::default() };
         for text in moves.split(' ').filter(|text| !text.is_empty()) {
@@ -268,8 +268,10 @@ mod tests {
     #[test]
     fn plan_has_a_bound() {
         let moves = |bytes: usize| format!("plan-1{}", " ".repeat(bytes - "plan-1".len()));
-        assert!(Plan::parse(&moves(annotations::MAX_PLAN)).is_ok_and(|plan| plan.is_some()));
-        assert!(Plan::parse(&moves(annotations::MAX_PLAN + 1)).is_err_and(|why| why.contains("at most")));
+        assert!(Plan::parse(&moves(annotations::MAX_ANNOTATION)).is_ok_and(|plan| plan.is_some()));
+        assert!(
+            Plan::parse(&moves(annotations::MAX_ANNOTATION + 1)).is_err_and(|why| why.contains("at most"))
+        );
         let wrong = Plan::parse(&format!("plan-1 {}", "A".repeat(100_000))).unwrap_err();
         assert!(wrong.len() < 2 * annotations::LONGEST, "{} bytes", wrong.len());
     }

@@ -4,14 +4,15 @@ use std::{collections::BTreeMap, sync::OnceLock};
 
 use serde::{Deserialize, Serialize, Serializer, de::DeserializeOwned};
 
-use crate::snapshot::{Digest, ObjectName, SourceKind};
+use crate::{
+    annotations::MAX_ANNOTATION,
+    snapshot::{Digest, ObjectName, SourceKind},
+};
 
 /// Hex digits of the `revision` label.
 const REVISION_DIGITS: usize = 10;
 /// Up to this many entries, a scan is faster than an index.
 const MAX_SCANNED: usize = 8;
-/// The longest annotation, in bytes. Source: Kubernetes' limit of all annotations of an object, `TotalAnnotationSizeLimitB`.
-const LONGEST: usize = 256 << 10;
 
 /// A value for each source, by kind and name. Written as compact JSON with sorted keys, as in
 /// `{"configmaps":{"demo":"demo-3a18d34e26"}}`; equal maps are equal bytes.
@@ -123,7 +124,7 @@ impl<V> SourceMap<V> {
 impl<V: Serialize + DeserializeOwned> SourceMap<V> {
     /// Reads an annotation. `None` if it is malformed, or longer than annotations may be: it is then overwritten.
     pub fn parse(text: &str) -> Option<Self> {
-        if text.len() > LONGEST {
+        if text.len() > MAX_ANNOTATION {
             return None;
         }
         let wire: ParsedSourceMap<V> = serde_json::from_str(text).ok()?;
@@ -201,8 +202,8 @@ mod tests {
             let text = format!(r#"{{"configmaps":{{"a":"{}"}}}}"#, "v".repeat(length - 23));
             (text.len(), SourceMap::<String>::parse(&text).is_some())
         };
-        assert_eq!(of_length(LONGEST), (LONGEST, true));
-        assert_eq!(of_length(LONGEST + 1), (LONGEST + 1, false));
+        assert_eq!(of_length(MAX_ANNOTATION), (MAX_ANNOTATION, true));
+        assert_eq!(of_length(MAX_ANNOTATION + 1), (MAX_ANNOTATION + 1, false));
     }
 
     #[test]

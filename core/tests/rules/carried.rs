@@ -36,6 +36,19 @@ fn mark(object: &Value) -> (Option<&str>, Option<&str>) {
     (of("labels"), of("annotations"))
 }
 
+/// A request that has a mark, without it.
+fn without_mark(new: &Value, old: &Value, is_believed: bool) -> Unmarked {
+    let (of, new, old) = (kind("Deployment"), new.to_string(), old.to_string());
+    let request = Request {
+        namespace: NAMESPACE,
+        secrets: true,
+        new: Workload::parse(&of, &new).unwrap(),
+        old: Some(Workload::parse(&of, &old).unwrap()),
+        carried: Carried::default(),
+    };
+    Unmarked::of(&request, is_believed).unwrap()
+}
+
 fn with_image(object: &Value, image: &str) -> Value {
     let mut new = object.clone();
     new["spec"]["template"]["spec"]["containers"][0]["image"] = json!(image);
@@ -204,16 +217,7 @@ fn mark_by_hand_changes_nothing() {
                 new["metadata"]["labels"][annotations::CARRIED] = json!("true");
             }
             let expected = world.update(&with_image(&second, "i:2"), &second);
-            let text = with_image(&new, "i:2").to_string();
-            let (of, old) = (kind("Deployment"), second.to_string());
-            let request = Request {
-                namespace: NAMESPACE,
-                secrets: true,
-                new: Workload::parse(&of, &text).unwrap(),
-                old: Some(Workload::parse(&of, &old).unwrap()),
-                carried: Carried::default(),
-            };
-            let unmarked = Unmarked::of(&request, false).unwrap();
+            let unmarked = without_mark(&with_image(&new, "i:2"), &second, false);
             assert_eq!(unmarked.text, None, "{list}");
             assert_eq!(unmarked.carried, Carried::default(), "{list}");
             let mut object = with_image(&new, "i:2");
@@ -242,15 +246,7 @@ fn forged_marks_rename_little() {
         let reference = json!({"configMapRef": {"name": snapshot}});
         new["spec"]["template"]["spec"]["volumes"] = json!([]);
         new["spec"]["template"]["spec"]["containers"][0]["envFrom"] = json!(vec![reference; references]);
-        let (of, new, old) = (kind("Deployment"), new.to_string(), stored.to_string());
-        let request = Request {
-            namespace: NAMESPACE,
-            secrets: true,
-            new: Workload::parse(&of, &new).unwrap(),
-            old: Some(Workload::parse(&of, &old).unwrap()),
-            carried: Carried::default(),
-        };
-        let unmarked = Unmarked::of(&request, true).unwrap();
+        let unmarked = without_mark(&new, &stored, true);
         assert_eq!(unmarked.text.is_some(), is_renamed, "{references} of {snapshot}");
     }
 }

@@ -215,7 +215,7 @@ fn all_hostile_clients_together_fit_into_the_container() {
         (unanswered.as_str(), marked(world.name(), "demo", FEW_REFERENCES)),
         (workloads, resolved(world.name(), "demo", MANY_REFERENCES)),
     ];
-    let answers = [(); 9].map(|()| Mutex::new(Answers::default()));
+    let answers = attacks.each_ref().map(|_| Mutex::new(Answers::default()));
     let seen = Mutex::new(Seen::default());
     let from = |number: usize| site.genuine.from(u8::try_from(3 + number).unwrap());
     let review = |n: usize| repeat(from(n), attacks[n].0, &attacks[n].1, &answers[n]);
