@@ -10,10 +10,10 @@ use crate::manifests::{Kind, Workload};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text, verdict};
 
-/// A Deployment whose pods start when their gate is opened, and which gives up a rollout after some seconds.
+/// A Deployment whose pods start when their gate is opened, and which gives up a rollout after some seconds if it is named `bad`.
 fn load(name: &str) -> Value {
     let mut manifest = Workload::new(Kind::Deployment, name, &["demo"]).replicas(1).manifest();
-    manifest["spec"]["progressDeadlineSeconds"] = json!(6);
+    manifest["spec"]["progressDeadlineSeconds"] = json!(if name == "bad" { 6 } else { 3600 });
     manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
     manifest
 }

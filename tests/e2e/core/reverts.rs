@@ -13,18 +13,31 @@ use crate::rolls::moved_to;
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, snapshot_of, text, verdict};
 
-/// A workload that gives up a rollout after some seconds.
-fn impatient(kind: &'static str) -> Load {
+/// A workload that gives up a rollout when the test says so: see [`give_up`].
+fn patient(kind: &'static str) -> Load {
     let load = Load::new(kind, kind.trim_end_matches('s'), &["demo"]);
     gated(match kind {
         "cronjobs" => return load,
-        "daemonsets" => load.annotation("progress-deadline", "6s"),
+        "daemonsets" => load.annotation("progress-deadline", "1h"),
         "statefulsets" => {
             let load = load.spec(json!({"replicas": 1, "podManagementPolicy": "Parallel"}));
-            load.annotation("progress-deadline", "6s")
+            load.annotation("progress-deadline", "1h")
         }
-        _ => load.spec(json!({"replicas": 1, "progressDeadlineSeconds": 6})),
+        _ => load.spec(json!({"replicas": 1, "progressDeadlineSeconds": 3600})),
     })
+}
+
+/// Ends the time that this workload has for its rollout, until the bad content is refused, later than `before`. Returns when.
+/// After a write of its spec, its failure would count as that write's.
+#[track_caller]
+fn give_up(world: &World, load: &Load, before: Option<&str>) -> String {
+    load.annotate(world, "progress-deadline", Some("1s"));
+    let refused = wait_for("the refusal of the content", LIMIT, || match refused_at(world, "bad") {
+        Some(at) if before != Some(at.as_str()) => Ok(at),
+        other => Err(format!("refused at {other:?}")),
+    });
+    load.annotate(world, "progress-deadline", Some("1h"));
+    refused
 }
 
 /// The same workload, whose pods start when their gate is opened.
@@ -40,7 +53,7 @@ fn blue_green(world: &World) -> Load {
     }
     let services =
         json!({"activeService": "active", "previewService": "preview", "scaleDownDelaySeconds": 1});
-    let spec = json!({"replicas": 1, "progressDeadlineSeconds": 6, "strategy": {"blueGreen": services}});
+    let spec = json!({"replicas": 1, "progressDeadlineSeconds": 3600, "strategy": {"blueGreen": services}});
     gated(Load::new("rollouts", "blue-green", &["demo"]).spec(spec))
 }
 
@@ -49,7 +62,7 @@ fn by_reference(world: &World) -> Load {
     let load = gated(Load::new("deployments", "template", &["demo"]).spec(json!({"replicas": 0})));
     let mut rollout = Load::new("rollouts", "by-reference", &[]).unlabelled().spec(json!({
         "replicas": 1,
-        "progressDeadlineSeconds": 6,
+        "progressDeadlineSeconds": 3600,
         "selector": {"matchLabels": {"app": "template"}},
         "workloadRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "template"},
     }));
@@ -100,10 +113,11 @@ fn failure_takes_moved_workloads_back() {
             world.set_config("demo", "good");
             world.kubectl(&["annotate", "configmap/demo", "confrev.dev/on-failure=revert"]).ok();
             let [deployment, stateful_set, daemon_set, rollout, cron_job] =
-                ["deployments", "statefulsets", "daemonsets", "rollouts", "cronjobs"].map(impatient);
+                ["deployments", "statefulsets", "daemonsets", "rollouts", "cronjobs"].map(patient);
             let (blue_green, template) = (blue_green(&world), by_reference(&world));
             let loads = [deployment, stateful_set, daemon_set, rollout, blue_green, template, cron_job];
             let (cron_job, with_pods) = loads.split_last().expect("workloads");
+            let [_, stateful_set, daemon_set, ..] = &loads;
             let all = manifests::list(&loads.each_ref().map(|load| load.manifest.clone()));
             world.apply(&all).ok();
             for load in with_pods {
@@ -124,15 +138,18 @@ fn failure_takes_moved_workloads_back() {
                 expect(&loads.each_ref().map(|load| active(&world, load)), &sets)
             };
 
+            let all_move = || {
+                wait_for("all workloads to move", LIMIT, || {
+                    expect(&moved_to(&world, &loads, "bad").len(), &loads.len())
+                });
+            };
             world.set_config("demo", "bad");
-            wait_for("all workloads to move", LIMIT, || {
-                expect(&moved_to(&world, &loads, "bad").len(), &loads.len())
-            });
+            all_move();
+            let first = give_up(&world, stateful_set, None);
             wait_for("all workloads to go back", 2 * LIMIT, is_back);
             for load in with_pods {
                 load.wait_reads(&world, "demo", &["good"]);
             }
-            let first = refused_at(&world, "bad").expect("a mark");
             next_job_reads(&world, cron_job, "good");
             world.apply(&all).ok();
             holds_for("the refusal, after a sync", Duration::from_secs(4), is_back);
@@ -162,10 +179,8 @@ fn failure_takes_moved_workloads_back() {
             let stopped = world.confrev(&["waves", "promote", "demo"]).failed(1);
             assert!(stopped.contains("has no waves"), "{stopped}");
             world.confrev(&["waves", "retry", "demo"]).ok();
-            wait_for("another failure", 3 * LIMIT, || match refused_at(&world, "bad") {
-                Some(again) if again != first => Ok(()),
-                other => Err(format!("{other:?}")),
-            });
+            all_move();
+            give_up(&world, daemon_set, Some(&first));
             wait_for("all workloads to go back again", 2 * LIMIT, is_back);
 
             world.set_config("demo", "better");

@@ -93,7 +93,7 @@ fn failure_outlives_its_workload() {
         ["one", "two", "three"].map(|name| Workload::new(Kind::Deployment, name, &["demo"]).replicas(1));
     let manifest = |load: &Workload| {
         let mut manifest = load.manifest();
-        manifest["spec"]["progressDeadlineSeconds"] = json!(6);
+        manifest["spec"]["progressDeadlineSeconds"] = json!(3600);
         manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
         manifest
     };
@@ -116,11 +116,14 @@ fn failure_outlives_its_workload() {
                 let found = snapshots.iter().find(|snapshot| name_of(snapshot) == bad).map(verdict);
                 text(&found.unwrap_or_default()["failed"]["reason"])
             };
+            let first = wait_for("the first workload to move", LIMIT, || {
+                let first = loads.iter().find(|load| world.resolves_to(load, "demo", "bad").is_ok());
+                first.ok_or("no workload has moved")
+            });
+            world.patch(first, &json!({"spec": {"progressDeadlineSeconds": 1}}));
             wait_for("the failure in the verdict", LIMIT, || {
                 if failed().contains("failed: ") { Ok(()) } else { Err(failed()) }
             });
-            let first = loads.iter().find(|load| world.resolves_to(load, "demo", "bad").is_ok());
-            let first = first.expect("the first workload");
             world.kubectl(&["delete", &first.reference()]).ok();
             let rest: Vec<_> = loads.iter().filter(|load| load.name != first.name).cloned().collect();
             holds_for("the failure", Duration::from_secs(6), || expect(&moved(&world, &rest, "bad"), &0));
