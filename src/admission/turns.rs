@@ -20,8 +20,9 @@ use crate::{
 const BYTES_PER_VALUE: usize = 96;
 /// The copies of a body that exist while it is decided on: the text of a source, and strings that have escapes.
 const COPIES: usize = 2;
-/// The memory that an operation of a patch takes: the operation, its text, and the text in base64.
-const BYTES_PER_OPERATION: usize = 768;
+/// The memory that an operation of a patch takes: the operation, its text, and the text in base64. With the longest names, of 253
+/// bytes, it is 1.3 to 1.7 kB.
+const BYTES_PER_OPERATION: usize = 1700;
 /// The operations whose memory is part of that of any review.
 const FEW_OPERATIONS: usize = 16;
 

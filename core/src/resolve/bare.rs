@@ -1,6 +1,9 @@
 //! The comparison of pod templates, without the fields that controllers and admission write into them.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
 
 use serde::{Deserialize as _, de::DeserializeSeed as _};
 use serde_json::{Value, value::RawValue};
@@ -20,6 +23,10 @@ const HASHES: [&str; 3] = ["pod-template-hash", "rollouts-pod-template-hash", "c
 /// The most JSON values of a template that is compared. Each takes many times its text. A template with 3,000 variables and 500 volumes
 /// has 20,000.
 const MOST_VALUES: usize = 50_000;
+/// A template with more JSON values is compared alone, so that all comparisons together have a bound, however many threads there are.
+const MANY_VALUES: usize = 5_000;
+/// The turn of such a template. A comparison takes milliseconds.
+static LARGE: Mutex<()> = Mutex::new(());
 
 /// The digest of the template at `path` of an object. `name_of` gives the name to compare in place of each reference's own.
 /// `None`: the object has no template, or the template cannot be read, or has too many values.
@@ -31,14 +38,27 @@ pub(super) fn bare<P: AsRef<str>>(
     path: &[P],
     name_of: impl Fn(&ObjectName) -> Option<ObjectName>,
 ) -> Option<Digest> {
+    let mut turn = None;
     // A value takes two bytes of text at least.
-    if text.len() > 2 * MOST_VALUES {
+    if text.len() > 2 * MANY_VALUES {
         let template: &RawValue =
             At::new(path).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()??;
-        if count_values(template.get().as_bytes()) > MOST_VALUES {
-            return None;
+        match count_values(template.get().as_bytes()) {
+            ..=MANY_VALUES => {}
+            ..=MOST_VALUES => turn = Some(LARGE.lock().unwrap_or_else(PoisonError::into_inner)),
+            _ => return None,
         }
     }
+    let digest = digest_of(text, path, name_of);
+    drop(turn);
+    digest
+}
+
+fn digest_of<P: AsRef<str>>(
+    text: &str,
+    path: &[P],
+    name_of: impl Fn(&ObjectName) -> Option<ObjectName>,
+) -> Option<Digest> {
     let mut template: Value =
         At::new(path).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()??;
     mount::strip(&mut template);

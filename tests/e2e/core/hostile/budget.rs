@@ -24,7 +24,7 @@ const ENOUGH: usize = 8;
 /// How many of the attacks run beside each other at the end.
 const TOGETHER: usize = 8;
 /// References of which each leads to operations that one answer may hold, and more than that.
-const FEW_REFERENCES: usize = 7_500;
+const FEW_REFERENCES: usize = 4_000;
 const MANY_REFERENCES: usize = 50_000;
 /// The longest time for a review. With less, no body of 6 MB arrives in time on a machine that does much else.
 const PATIENCE: &str = "20s";
