@@ -104,7 +104,9 @@ impl Health {
     /// Reads a workload's status. A kind that reports no health is settled.
     /// The kind is a parameter because the API server omits it from the objects of a list.
     pub fn of(kind: &str, workload: &Value) -> Self {
-        if is_unobserved(kind, workload) { Self::Unobserved } else { Self::last_of(kind, workload) }
+        let last = Self::last_of(kind, workload);
+        // A workload that starts no pods needs nobody to observe its template.
+        if last != Self::Idle && is_unobserved(kind, workload) { Self::Unobserved } else { last }
     }
 
     fn last_of(kind: &str, workload: &Value) -> Self {
@@ -439,6 +441,19 @@ mod tests {
         }
         for kind in ["StatefulSet", "DaemonSet", "Job", "CronJob", "Rollout"] {
             assert!(!may_lend_template(kind), "{kind}");
+        }
+    }
+
+    /// Whatever its controller has observed: no pod shows whether the content is sound.
+    #[test]
+    fn unobserved_template_of_a_workload_without_pods_is_idle() {
+        for (replicas, expected) in [(0, Health::Idle), (1, Health::Unobserved)] {
+            let workload = json!({
+                "metadata": {"generation": 2},
+                "spec": {"replicas": replicas},
+                "status": {"observedGeneration": 1, "replicas": replicas, "updatedReplicas": replicas, "availableReplicas": replicas},
+            });
+            assert_eq!(Health::of("Deployment", &workload), expected);
         }
     }
 }

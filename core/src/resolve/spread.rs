@@ -492,7 +492,8 @@ struct Count<'m, K> {
     moved: Vec<Moved>,
     /// Workloads that have not moved, and whose roll is in progress.
     coming: usize,
-    unhealthy: Vec<&'m K>,
+    /// Each with whether it has pods.
+    unhealthy: Vec<(&'m K, bool)>,
     waiting: Vec<(RollOrder, &'m K)>,
 }
 
@@ -509,12 +510,12 @@ impl<'m, K: Clone> Count<'m, K> {
             Standing::Moved(moved) => {
                 self.moved.push(moved);
                 if is_rolling || !moved.health.is_at_rest() {
-                    self.unhealthy.push(workload);
+                    self.unhealthy.push((workload, moved.health != Health::Idle));
                 }
             }
-            Standing::Waits(_) if is_rolling => {
+            Standing::Waits(Waiting { place }) if is_rolling => {
                 self.coming += 1;
-                self.unhealthy.push(workload);
+                self.unhealthy.push((workload, !place.idle));
             }
             Standing::Waits(Waiting { place }) => self.waiting.push((place, workload)),
             Standing::Unaffected | Standing::Apart => {}
@@ -534,11 +535,15 @@ impl<'m, K: Clone> Count<'m, K> {
         }
         let last_turn = self.moved.iter().filter(|moved| moved.in_turn).filter_map(|moved| moved.since).max();
         let (total, moved) = (self.total, self.moved.len() + self.coming);
-        let last_move = self.moved.iter().filter_map(|moved| moved.since).max();
+        // Nor does it delay the others once some with pods have moved: its own move needs no proof.
+        let has_proof = self.moved.iter().any(|moved| moved.health != Health::Idle);
+        let proving = self.moved.iter().filter(|moved| !has_proof || moved.health != Health::Idle);
+        let last_move = proving.filter_map(|moved| moved.since).max();
+        let is_healthy = !self.unhealthy.iter().any(|(_, has_pods)| !has_proof || *has_pods);
         let bake = SignedDuration::try_from(bake).unwrap_or(SignedDuration::MAX);
         let bakes_until = last_move.map(|last| last.checked_add(bake).unwrap_or(Timestamp::MAX));
         let bakes_until = bakes_until.filter(|until| *until > now);
-        let is_proven = self.unhealthy.is_empty() && bakes_until.is_none();
+        let is_proven = is_healthy && bakes_until.is_none();
         let by_then = last_turn.map(|turn| self.moved.iter().filter(|moved| moved.is_by_turn(turn)).count());
         let in_turn = by_then.unwrap_or_default() + self.coming;
         // A wave counts from 0 here. This one is the last in which the controller moved a workload, if it moved any.
@@ -548,7 +553,7 @@ impl<'m, K: Clone> Count<'m, K> {
         let limit = waves.limit(wave, total);
         let free = limit.saturating_sub(moved).min(self.waiting.len());
         // Workloads without pods come when the others have proven the content.
-        let is_unproven = !is_proven && self.moved.iter().any(|moved| moved.health != Health::Idle);
+        let is_unproven = !is_proven && has_proof;
         let free = match with_pods {
             0 if is_unproven && wave >= promoted => 0,
             0 => free,
@@ -579,7 +584,7 @@ impl<'m, K: Clone> Count<'m, K> {
             moved: all_moved,
             last: next.iter().map(|(place, _)| *place).max(),
             next: next.iter().map(|(_, workload)| (*workload).clone()).collect(),
-            unhealthy: self.unhealthy.into_iter().cloned().collect(),
+            unhealthy: self.unhealthy.into_iter().map(|(workload, _)| workload.clone()).collect(),
             bakes_until,
             begins,
             is_over: is_proven && self.waiting.is_empty() && self.coming == 0,
@@ -668,6 +673,8 @@ mod tests {
             ([rolling, waits(2), idle(3), idle(4)], &["b"]),
             ([rolling, rolling, idle(3), idle(4)], &[]),
             ([moved(Health::Settled, 50), moved(Health::Settled, 50), idle(3), idle(4)], &["c"]),
+            // The move of one of them delays no other.
+            ([moved(Health::Settled, 50), moved(Health::Idle, 101), idle(3), idle(4)], &["c"]),
         ] {
             let members = ["a", "b", "c", "d"].iter().zip(states).map(|(key, of)| member(key, of, false));
             let spread = Spread::of(&in_waves("75%", 30), ChangeVerdict::default(), at(102), members);
