@@ -176,6 +176,9 @@ keys! {
     ON_FAILURE = "on-failure", Annotation, by User, on Source,
         "`hold`, `revert`; `hold`",
         "`revert`: if a workload fails with a change, all moved workloads [go back](concepts.md#going-back-after-a-failure)";
+    STRATEGY = "strategy", Annotation, by User, on Source Namespace,
+        "the name of a strategy of the installation",
+        "the [strategy](waves.md#strategies): waves, bake, on-failure and others, for all settings that the source does not have itself. A source's own strategy takes precedence";
     ORDER = "order", Annotation, by User, on Workload Namespace,
         "whole number; `0`",
         "workloads with lower values move first; the workload's own value takes precedence. An invalid value of a Namespace holds the changes";

@@ -77,12 +77,17 @@ pub(super) async fn mutate<A: Api>(
     let Ok(observed) = Observed::read(kind, object.as_bytes()) else {
         return Answer::allowed();
     };
-    // With such settings nothing would move, so the writer should know at once. A snapshot has none.
-    if let Some(invalid) = invalid_setting(&observed).filter(|_| observed.identity().is_none()) {
+    let observed = context.shared.under_strategy(&source.namespace, observed);
+    // With such settings nothing would move, so the writer should know at once. A snapshot has none, and the Namespace's are not the
+    // writer's.
+    let is_own = observed.identity().is_none() && !observed.has_unknown_strategy_of_namespace();
+    if let Some(invalid) = invalid_setting(&observed).filter(|_| is_own) {
         return Answer::denied(format!("{}: {invalid}", source.object));
     }
     let mut unchecked = None;
-    let analysis = observed.spread_policy().analysis.filter(|_| observed.identity().is_none());
+    // That of a strategy is not the writer's.
+    let own_analysis = observed.annotation(annotations::ANALYSIS).filter(|_| observed.identity().is_none());
+    let analysis = own_analysis.and_then(|_| observed.spread_policy().analysis);
     if let Some(analysis) = analysis.filter(|_| is_new_analysis(kind, review, &observed)) {
         match analysis_failure(context, call, &source, &observed, &analysis).await {
             Ok(None) => {}

@@ -15,6 +15,7 @@ use super::{
     impact,
     inventory::{Inventory, LiveSource, OptedIn, Scope},
     source_state, status,
+    strategies::InstalledStrategies,
     target::Target,
     wait::{self, WaitState},
     waves,
@@ -45,6 +46,8 @@ pub async fn answers(
         kinds,
         rotated: Rotated::default(),
         namespace: namespace.to_owned(),
+        home: "confrev".to_owned(),
+        strategies: InstalledStrategies::of("confrev"),
         url: String::new(),
         now: Some(now),
     };

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::{
     failure::Failure,
-    flags,
     inventory::{label, text},
     manifests::{self, ManifestFlags},
     output::{self, Colour, OutputFlag, OutputFormat, Text},
@@ -42,9 +41,6 @@ const RIGHTS: [(&str, &str, &str); 6] = [
 /// Options of `check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckOptions {
-    /// The namespace in which confrev is installed.
-    #[arg(long, default_value = "confrev", value_name = "NAMESPACE", value_parser = flags::namespace_name)]
-    confrev_namespace: String,
     // Also checks their order: a workload should come after the ConfigMaps and Secrets that it uses.
     #[command(flatten)]
     manifests: ManifestFlags,
@@ -93,7 +89,7 @@ pub(super) async fn run(options: &CheckOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
     // Without an API server there is nothing to check.
     let version = target.get("/version").await?.unwrap_or_default();
-    let home = &options.confrev_namespace;
+    let home = &target.home;
     let (webhooks, ca) = until_settled(async || {
         let webhooks = Webhooks::read(&target).await;
         let ca = webhooks.as_ref().map(authority).map_err(said);

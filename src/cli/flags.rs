@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     kinds::{Kinds, WorkloadKind},
+    resolve::Strategies,
     snapshot::{Rotated, is_namespace_name, is_object_name},
 };
 
@@ -59,6 +60,31 @@ impl RotatedFlag {
     /// The built-in names and these.
     pub(super) fn in_force(&self) -> Rotated {
         Rotated::with(self.names.iter().cloned())
+    }
+}
+
+/// The strategies of the installation.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct StrategyFlags {
+    /// Named settings for sources, as JSON: {"careful": {"waves": "1, 10%", "bake": "5m", "on-failure": "revert"}}. The annotation
+    /// `confrev.dev/strategy` of a source or of its namespace chooses one.
+    #[arg(
+        long,
+        env = "CONFREV_STRATEGIES",
+        default_value = "{}",
+        hide_default_value = true,
+        value_name = "JSON"
+    )]
+    strategies: String,
+    /// The strategy of all sources for which neither they nor their namespaces choose one.
+    #[arg(long, env = "CONFREV_STRATEGY", value_name = "NAME")]
+    strategy: Option<String>,
+}
+
+impl StrategyFlags {
+    /// The strategies; an error names the one that cannot be followed.
+    pub(super) fn in_force(&self) -> Result<Strategies, String> {
+        Strategies::parse(&self.strategies, self.strategy.as_deref())
     }
 }
 

@@ -636,7 +636,10 @@ pub(super) async fn workloads(target: &Target, scope: &Scope) -> Result<Vec<Opte
 /// Reads a source or snapshot, live.
 pub(super) async fn source(target: &Target, key: &SourceKey) -> Result<Option<Observed>, Failure> {
     use crate::cluster::Api as _;
-    target.api.read(&key.0, &key.1).await.map_err(|error| target.failure(error))
+    let read = target.api.read(&key.0, &key.1).await.map_err(|error| target.failure(error))?;
+    let Some(source) = read else { return Ok(None) };
+    let source = target.strategies.apply(&target.api, &key.0, source).await;
+    source.map(Some).map_err(|error| target.failure(error))
 }
 
 impl Snapshot {

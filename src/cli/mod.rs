@@ -40,6 +40,7 @@ mod serve;
 mod show;
 mod source_state;
 mod status;
+mod strategies;
 mod target;
 mod tree;
 mod version;

@@ -10,13 +10,13 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::{
     duration::signed_duration,
-    flags::{KindFlag, RotatedFlag},
+    flags::{KindFlag, RotatedFlag, StrategyFlags},
     limits::LimitOptions,
     notifications::{NotifyError, NotifyFlags},
 };
 use crate::{
     admission,
-    cluster::{self, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease, Reach},
+    cluster::{self, ChosenStrategies, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease, Reach},
     controller::{self, Leadership, Served, Shared, State},
     notify::Notifier,
     schema::Schemas,
@@ -98,6 +98,8 @@ pub(super) struct ServeOptions {
     #[command(flatten)]
     rotated: RotatedFlag,
     #[command(flatten)]
+    strategies: StrategyFlags,
+    #[command(flatten)]
     limits: LimitOptions,
     /// The collector for traces, as OTLP over HTTP, such as http://collector:4318. Default: the value of
     /// OTEL_EXPORTER_OTLP_ENDPOINT. If neither is set, there are no traces.
@@ -168,6 +170,9 @@ pub(super) enum ServeError {
     /// No key for the digests of Secrets.
     #[error(transparent)]
     Key(#[from] cluster::KeyError),
+    /// A strategy cannot be followed.
+    #[error("--strategies: {0}")]
+    Strategies(String),
     /// A task that must never end has ended.
     #[error("{task} ended, which is a defect of confrev: {reason}")]
     Ended {
@@ -206,6 +211,8 @@ fn controller_config(options: &ServeOptions) -> controller::Config {
 }
 
 async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
+    let strategies = options.strategies.in_force().map_err(ServeError::Strategies)?;
+    let strategies = ChosenStrategies::new(strategies);
     let metrics = Metrics::new();
     let readiness = Readiness::new();
     let conditions = ["caches", "certificate", "webhook configurations", "API server"]
@@ -244,6 +251,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let keys = DigestKeys::default();
     let rotated = options.rotated.in_force();
     let state = State::new(Arc::clone(&kinds), controller_config(&options))
+        .under(strategies.clone())
         .keyed_by(keys.clone())
         .serving(served(&options))
         .naming_at_most(options.limits.of_reviews().reads)
@@ -251,6 +259,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
         .leaving(rotated.clone());
     let shared = Shared::new(notifying(state, &options, &metrics).await?, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
+        .under(strategies)
         .keyed_by(keys.clone())
         .with_max_names(options.limits.of_reviews().reads)
         .leaving(rotated)

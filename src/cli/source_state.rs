@@ -104,6 +104,9 @@ pub(super) struct UsedSource {
     /// The state that the workload would have without a hold.
     #[serde(skip)]
     pub(super) beneath: SourceState,
+    /// The strategy of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) strategy: Option<String>,
     /// Why the workload has not rolled to the present content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
@@ -166,7 +169,7 @@ pub(super) async fn of_workload(
             Some(Delay::SecretsOff) => standing = SourceState::SecretsOff,
             Some(Delay::Unanswered(_) | Delay::Shut { .. }) | None => {}
         }
-        found.push(UsedSource::new(used, standing, beneath, delay));
+        found.push(UsedSource::new((used, present), standing, beneath, delay));
     }
     Ok(found)
 }
@@ -182,7 +185,7 @@ pub(super) fn at_a_glance(inventory: &Inventory, workload: &OptedIn) -> Vec<Used
         let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&LiveSource::Forbidden);
         let beneath = without_contents(workload, inventory, used, present);
         let standing = if used.on_hold { SourceState::Held } else { beneath };
-        found.push(UsedSource::new(used, standing, beneath, None));
+        found.push(UsedSource::new((used, present), standing, beneath, None));
     }
     found
 }
@@ -195,12 +198,22 @@ fn is_repeated(inventory: &Inventory, workload: &OptedIn, used: &Use, found: &[U
 }
 
 impl UsedSource {
-    fn new(used: &Use, standing: SourceState, beneath: SourceState, delay: Option<Delay>) -> Self {
+    fn new(
+        (used, present): (&Use, &LiveSource),
+        standing: SourceState,
+        beneath: SourceState,
+        delay: Option<Delay>,
+    ) -> Self {
+        let strategy = match present {
+            LiveSource::Present(present) => present.spread_policy().strategy,
+            LiveSource::Missing | LiveSource::Forbidden => None,
+        };
         Self {
             source: format!("{}/{}", used.source.kind.as_str(), used.source.name),
             snapshot: used.snapshot.as_deref().map(str::to_owned),
             standing,
             beneath,
+            strategy: strategy.map(String::from),
             reason: delay.as_ref().map(ToString::to_string),
             gate: delay.as_ref().and_then(Delay::gate),
             until: delay.as_ref().and_then(Delay::until),
@@ -374,6 +387,7 @@ mod tests {
                 gate: None,
                 until: None,
                 reason: None,
+                strategy: None,
                 analysis: None,
                 delay: None,
                 object: used.source.clone(),

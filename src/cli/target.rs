@@ -12,8 +12,9 @@ use serde_json::Value;
 use super::{
     explain,
     failure::Failure,
-    flags::{KindFlag, RotatedFlag},
+    flags::{KindFlag, RotatedFlag, namespace_name},
     output,
+    strategies::InstalledStrategies,
 };
 use crate::{
     cluster::{ApiError, KubeApi, Listed, connect},
@@ -75,6 +76,9 @@ pub(super) struct Flags {
     /// Act as a member of this group. Needs --as, and may be given more than once.
     #[arg(long = "as-group", value_name = "GROUP", requires = "act_as")]
     pub(super) act_as_groups: Vec<String>,
+    /// The namespace in which confrev is installed.
+    #[arg(long, default_value = "confrev", value_name = "NAMESPACE", value_parser = namespace_name)]
+    pub(super) confrev_namespace: String,
     #[command(flatten)]
     pub(super) kinds: KindFlag,
     #[command(flatten)]
@@ -134,6 +138,10 @@ pub(super) struct Target {
     pub(super) rotated: Rotated,
     /// The selected namespace.
     pub(super) namespace: String,
+    /// The namespace in which confrev is installed.
+    pub(super) home: String,
+    /// The strategies of the installation.
+    pub(super) strategies: InstalledStrategies,
     /// The API server's address.
     pub(super) url: String,
     /// The time that decides; `None`: the present time.
@@ -186,7 +194,9 @@ impl Target {
         let api = KubeApi::new(client, Arc::clone(&kinds), Metrics::new())
             .leaving(rotated.clone())
             .warning(output::warn_once);
-        Ok(Self { api, kinds, rotated, namespace, url, now: None })
+        let home = flags.confrev_namespace.clone();
+        let strategies = InstalledStrategies::of(&home);
+        Ok(Self { api, kinds, rotated, namespace, home, strategies, url, now: None })
     }
 
     /// Fails if the selected namespace does not exist. Called when nothing was found in it. A user may lack the right to read it.

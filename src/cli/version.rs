@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    flags,
     inventory::text,
     output::{self, OutputFlag, OutputFormat},
     target::{Flags, Target},
@@ -21,9 +20,6 @@ pub(super) struct VersionOptions {
     /// Only the version of this program, without a cluster.
     #[arg(long)]
     client: bool,
-    /// The namespace in which confrev is installed.
-    #[arg(long, default_value = "confrev", value_name = "NAMESPACE", value_parser = flags::namespace_name)]
-    confrev_namespace: String,
     #[command(flatten)]
     output: OutputFlag,
     #[command(flatten)]
@@ -65,7 +61,7 @@ async fn of_cluster(versions: &mut Versions, options: &VersionOptions) -> Result
     let target = Target::find(&options.flags).await?;
     let kubernetes = target.get("/version").await?.unwrap_or_default();
     versions.kubernetes = Some(text(&kubernetes, "/gitVersion").to_owned());
-    let home = &options.confrev_namespace;
+    let home = &target.home;
     match target.get(&format!("/apis/apps/v1/namespaces/{home}/deployments/confrev")).await {
         Ok(Some(deployment)) => {
             let image = image_of(&deployment);

@@ -83,6 +83,9 @@ pub(super) struct WavesStatus {
     /// The group of the namespace, whose workloads are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) group: Option<String>,
+    /// The strategy of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) strategy: Option<String>,
     /// The snapshot of the present content; empty if it does not exist yet, and its name is not known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) snapshot: String,
@@ -511,7 +514,18 @@ async fn status_of(
     let (rolling, unhealthy) =
         status.unhealthy.iter().cloned().partition(|workload| rolls.contains(workload));
     let complete = spread.is_complete();
-    Ok(WavesStatus { group, moved_workloads, aborted, analysis, complete, rolling, unhealthy, ..status })
+    let strategy = policy.strategy.as_deref().map(str::to_owned);
+    Ok(WavesStatus {
+        group,
+        strategy,
+        moved_workloads,
+        aborted,
+        analysis,
+        complete,
+        rolling,
+        unhealthy,
+        ..status
+    })
 }
 
 /// Why the workloads whose turn it is do not move, and the gate that keeps them; `None` if one of them may, or if that is not known.
@@ -555,6 +569,7 @@ fn of_progress(
         source: format!("{}/{}", source.kind.as_str(), source.name),
         namespace: target.namespace.clone(),
         group: None,
+        strategy: None,
         snapshot,
         wave: progress.wave,
         waves: progress.waves,

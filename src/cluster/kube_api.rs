@@ -22,6 +22,7 @@ use super::{
     patch::{PatchFormat, poke_body},
     path,
     reads::SharedReads,
+    strategies::ChosenStrategies,
 };
 use crate::{
     annotations,
@@ -102,6 +103,8 @@ pub struct KubeApi {
     copied: Arc<[CopiedLabel]>,
     /// The ConfigMaps that are never snapshotted.
     pub(super) rotated: Rotated,
+    /// The strategies that apply to sources.
+    strategies: ChosenStrategies,
     /// The most names that a workload to opt in may refer to.
     pub(super) max_names: usize,
     /// Gets each warning of the API server about a write.
@@ -120,6 +123,7 @@ impl KubeApi {
             keys: DigestKeys::default(),
             copied: Arc::default(),
             rotated: Rotated::default(),
+            strategies: ChosenStrategies::default(),
             max_names: MAX_NAMES,
             warn: None,
         }
@@ -161,6 +165,12 @@ impl KubeApi {
         Self { rotated, ..self }
     }
 
+    /// Reads sources under these strategies.
+    #[must_use]
+    pub fn under(self, strategies: ChosenStrategies) -> Self {
+        Self { strategies, ..self }
+    }
+
     fn observed(
         &self,
         namespace: &str,
@@ -171,6 +181,7 @@ impl KubeApi {
         let keying =
             if object.kind == SourceKind::Secret { self.keys.keying(namespace) } else { Keying::default() };
         Observed::read_keyed(object.kind, bytes, keying)
+            .map(|observed| self.strategies.apply(namespace, observed))
             .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
     }
 

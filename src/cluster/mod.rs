@@ -19,6 +19,7 @@ mod patch;
 pub(crate) mod path;
 mod reach;
 mod reads;
+mod strategies;
 mod usage;
 mod watch;
 
@@ -39,4 +40,5 @@ pub use objects::{
 pub use owners::{own_owners, owners_but_our_own, owners_of_others};
 pub use pages::{ListPage, Listed, Pages};
 pub use reach::Reach;
+pub use strategies::ChosenStrategies;
 pub(crate) use watch::OPEN;

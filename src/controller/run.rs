@@ -79,6 +79,9 @@ pub async fn run<A: Api>(
             }
             metrics.limit_reached(Limit::Rolls, state.rolls.take_rate_waits());
             metrics.limit_reached(Limit::SnapshotBytes, state.take_dropped_snapshots());
+            for strategy in state.take_changes() {
+                metrics.change(&strategy);
+            }
         }
         if dropped_reported.elapsed() >= DROPPED_PAUSE {
             dropped_reported = Instant::now();

@@ -169,6 +169,11 @@ impl Shared {
         &self.0.reader.rotated
     }
 
+    /// A source of a review, under the strategy that applies to it.
+    pub fn under_strategy(&self, namespace: &str, source: Observed) -> Observed {
+        self.0.reader.strategies.apply(namespace, source)
+    }
+
     /// The settings that decide how a watched object is read.
     pub(super) fn reader(&self) -> &Reader {
         &self.0.reader

@@ -284,6 +284,12 @@ pub(super) struct TaskLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ChangeLabels {
+    /// The strategy's name, which the installation defines; empty for a change outside any.
+    pub(super) strategy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RollLabels {
     pub(super) outcome: Roll,
 }

@@ -12,8 +12,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::labels::{
-    ApiLabels, EventLabels, ForbiddenLabels, GateLabels, LimitLabels, NotificationLabels, PathLabels,
-    ReloadLabels, ReviewLabels, RollLabels, TaskLabels, VerbLabels,
+    ApiLabels, ChangeLabels, EventLabels, ForbiddenLabels, GateLabels, LimitLabels, NotificationLabels,
+    PathLabels, ReloadLabels, ReviewLabels, RollLabels, TaskLabels, VerbLabels,
 };
 pub use super::labels::{
     Done, EventOutcome, Forbidden, Limit, NotificationOutcome, Reason, Reload, ReviewOutcome, Roll, Work,
@@ -58,6 +58,7 @@ struct MetricFamilies {
     tasks: Family<TaskLabels, Counter>,
     rolls: Family<RollLabels, Counter>,
     roll_seconds: Histogram,
+    changes: Family<ChangeLabels, Counter>,
     snapshots_created: Counter,
     snapshots_bound: Counter,
     snapshots_swept: Counter,
@@ -223,6 +224,7 @@ impl Metrics {
                 "Time from a change of a source to the roll of a workload that uses it",
                 Histogram::new(ROLL_SECONDS),
             ),
+            changes: add(all, "changes", "Changes that moved workloads, by strategy", Family::default()),
             snapshots_created: add(all, "snapshots_created", "Snapshots created", Counter::default()),
             snapshots_bound: add(all, "snapshots_bound", "Writes of snapshots' owners", Counter::default()),
             snapshots_swept: add(all, "snapshots_swept", "Unused snapshots deleted", Counter::default()),
@@ -313,6 +315,11 @@ impl Metrics {
     /// The controller tried to roll a workload forward.
     pub fn roll(&self, outcome: Roll) {
         self.0.rolls.get_or_create(&RollLabels { outcome }).inc();
+    }
+
+    /// A change of a source moved its first workload. `strategy` is empty for a change outside any.
+    pub fn change(&self, strategy: &str) {
+        self.0.changes.get_or_create(&ChangeLabels { strategy: strategy.to_owned() }).inc();
     }
 
     /// A workload rolled this long after the change.
@@ -424,6 +431,7 @@ impl MetricFamilies {
         for &outcome in Roll::ALL {
             drop(self.rolls.get_or_create(&RollLabels { outcome }));
         }
+        drop(self.changes.get_or_create(&ChangeLabels { strategy: String::new() }));
         self.set_waiting(&Gate::all().map(|gate| (gate, 0)).collect::<Vec<_>>());
         for &reason in Reason::ALL {
             for &outcome in EventOutcome::ALL {

@@ -17,13 +17,15 @@ core/src/annotations.rs. */}}
 "confrev.dev/partly-known", "confrev.dev/progress-deadline", "confrev.dev/revoked",
 "confrev.dev/roll", "confrev.dev/schema", "confrev.dev/schema-for", "confrev.dev/schema-keys",
 "confrev.dev/secrets", "confrev.dev/secrets-mode", "confrev.dev/set", "confrev.dev/source-name",
-"confrev.dev/source-namespace", "confrev.dev/sources", "confrev.dev/state", "confrev.dev/track",
-"confrev.dev/unhealthy-after", "confrev.dev/verdict", "confrev.dev/waves", "confrev.dev/window"]
+"confrev.dev/source-namespace", "confrev.dev/sources", "confrev.dev/state", "confrev.dev/strategy",
+"confrev.dev/track", "confrev.dev/unhealthy-after", "confrev.dev/verdict", "confrev.dev/waves",
+"confrev.dev/window"]
 {{- end }}
 
 {{/* Those that users write on Namespaces. */}}
 {{- define "confrev.keys.namespace" -}}
-["confrev.dev/order", "confrev.dev/secrets", "confrev.dev/secrets-mode", "confrev.dev/window"]
+["confrev.dev/order", "confrev.dev/secrets", "confrev.dev/secrets-mode", "confrev.dev/strategy",
+"confrev.dev/window"]
 {{- end }}
 
 {{/* Those that users write on workloads. */}}
@@ -37,7 +39,8 @@ core/src/annotations.rs. */}}
 {{- define "confrev.keys.source" -}}
 ["confrev.dev/analysis", "confrev.dev/bake", "confrev.dev/keep", "confrev.dev/max-in-flight",
 "confrev.dev/on-failure", "confrev.dev/schema", "confrev.dev/schema-for", "confrev.dev/schema-keys",
-"confrev.dev/set", "confrev.dev/unhealthy-after", "confrev.dev/waves", "confrev.dev/window"]
+"confrev.dev/set", "confrev.dev/strategy", "confrev.dev/unhealthy-after", "confrev.dev/waves",
+"confrev.dev/window"]
 {{- end }}
 
 {{/* The annotations that confrev writes on pod templates. */}}

@@ -43,11 +43,11 @@ pub(super) fn bare<P: AsRef<str>>(
     if text.len() > 2 * MANY_VALUES {
         let template: &RawValue =
             At::new(path).deserialize(&mut serde_json::Deserializer::from_str(text)).ok()??;
-        match count_values(template.get().as_bytes()) {
-            ..=MANY_VALUES => {}
-            ..=MOST_VALUES => turn = Some(LARGE.lock().unwrap_or_else(PoisonError::into_inner)),
-            _ => return None,
+        let values = count_values(template.get().as_bytes());
+        if values > MOST_VALUES {
+            return None;
         }
+        turn = (values > MANY_VALUES).then(|| LARGE.lock().unwrap_or_else(PoisonError::into_inner));
     }
     let digest = digest_of(text, path, name_of);
     drop(turn);

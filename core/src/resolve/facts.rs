@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Health, Past, SchemaReference, SpreadPolicy, Verdict};
+use super::{Health, Past, SchemaReference, SpreadPolicy, Strategies, Strategy, Verdict};
 use crate::{
     annotations,
     snapshot::{
@@ -196,6 +196,7 @@ pub struct Observed {
     enabled: Option<String>,
     /// The annotations of confrev. A decision reads several of them, and the text may have a megabyte.
     annotations: Vec<(Box<str>, Box<str>)>,
+    strategy: Option<Strategy>,
     untouched: bool,
 }
 
@@ -262,8 +263,17 @@ impl Observed {
             sound,
             enabled,
             annotations,
+            strategy: None,
             untouched,
         })
+    }
+
+    /// The same source under the strategy that applies to it: its own, or that of its namespace, or the default. A snapshot has none.
+    #[must_use]
+    pub fn under(self, strategies: &Strategies, of_namespace: Option<&str>) -> Self {
+        let own = self.annotation_text(annotations::STRATEGY);
+        let strategy = strategies.of(own, of_namespace).filter(|_| self.identity.is_none());
+        Self { strategy, ..self }
     }
 
     /// The memory of the object in bytes: of its text, and of its keys, which are kept apart. A content of 1 MiB may have
@@ -398,7 +408,13 @@ impl Observed {
 
     /// How far a change of it may spread.
     pub fn spread_policy(&self) -> SpreadPolicy {
-        SpreadPolicy::read(|key| self.annotation_text(key).map(annotations::bounded))
+        SpreadPolicy::under(self.strategy.as_ref(), |key| self.annotation_text(key).map(annotations::bounded))
+    }
+
+    /// Whether its namespace chooses a strategy for it that the installation does not define.
+    pub fn has_unknown_strategy_of_namespace(&self) -> bool {
+        let is_unknown = self.strategy.as_ref().is_some_and(|strategy| !strategy.is_defined());
+        is_unknown && self.annotation_text(annotations::STRATEGY).is_none()
     }
 
     /// What is known about its content; `None` if it is not a sound snapshot, or has no verdict.

@@ -105,7 +105,7 @@ impl Health {
     /// The kind is a parameter because the API server omits it from the objects of a list.
     pub fn of(kind: &str, workload: &Value) -> Self {
         let last = Self::last_of(kind, workload);
-        // A workload that starts no pods needs nobody to observe its template.
+        // A workload that starts no pods is idle whatever its controller has observed.
         if last != Self::Idle && is_unobserved(kind, workload) { Self::Unobserved } else { last }
     }
 
@@ -446,7 +446,7 @@ mod tests {
 
     /// Whatever its controller has observed: no pod shows whether the content is sound.
     #[test]
-    fn unobserved_template_of_a_workload_without_pods_is_idle() {
+    fn workload_without_pods_is_idle_unobserved() {
         for (replicas, expected) in [(0, Health::Idle), (1, Health::Unobserved)] {
             let workload = json!({
                 "metadata": {"generation": 2},

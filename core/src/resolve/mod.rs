@@ -32,6 +32,8 @@ mod set;
 mod set_rule;
 mod spread;
 mod spread_policy;
+mod strategies;
+mod strategy;
 mod turn;
 mod undo;
 mod used;
@@ -61,6 +63,8 @@ pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema
 pub use set::{Membership, SetVersion, SetWait, invalid_set};
 pub use spread::{Member, Moved, Progress, Proof, RollOrder, Spread, Standing, Wait, Waiting, WorkloadView};
 pub use spread_policy::SpreadPolicy;
+pub use strategies::Strategies;
+pub use strategy::Strategy;
 pub use verdict::{ALL_WAVES, ChangeVerdict, RecordedFailure, UserAction, UserDecision, Verdict};
 pub use waves::Waves;
 pub use workload::{TargetRef, Workload};

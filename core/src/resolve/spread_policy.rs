@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Analysis, ChangeVerdict, UserDecision, Verdict, Waves, analysis,
+    Analysis, ChangeVerdict, Strategy, UserDecision, Verdict, Waves, analysis,
     policy::{DURATIONS, parse_duration, parse_max_in_flight},
     waves,
 };
@@ -32,6 +32,8 @@ pub struct SpreadPolicy {
     pub reverts: bool,
     /// Why the settings of waves cannot be followed. Nothing moves then.
     pub invalid: Option<Box<str>>,
+    /// The strategy from which come the settings that the source does not have itself.
+    pub strategy: Option<Box<str>>,
     /// The annotation `set`: the sources of a set have one order.
     pub set: Option<Box<str>>,
     /// What a person decided about a content, whether its snapshot has it already or not.
@@ -48,6 +50,7 @@ impl Default for SpreadPolicy {
             analysis: None,
             reverts: false,
             invalid: None,
+            strategy: None,
             set: None,
             decision: None,
         }
@@ -55,6 +58,16 @@ impl Default for SpreadPolicy {
 }
 
 impl SpreadPolicy {
+    /// Reads the annotations of a source. Those that it does not have come from the strategy that applies to it.
+    pub fn under<'a>(strategy: Option<&'a Strategy>, annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let mut policy = Self::read(|key| annotation(key).or_else(|| strategy?.value(key)));
+        if let Some(strategy) = strategy {
+            policy.invalid = strategy.invalid().map(Box::from).or(policy.invalid);
+            policy.strategy = Some(strategy.name.clone());
+        }
+        policy
+    }
+
     /// Reads the annotations of a source. A malformed `max-in-flight` counts as none: the admission of the source warns about
     /// it.
     pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
@@ -112,6 +125,7 @@ impl SpreadPolicy {
             analysis: self.analysis.clone().or_else(|| other.analysis.clone()),
             reverts: self.reverts || other.reverts,
             invalid: self.invalid.clone().or_else(|| other.invalid.clone()),
+            strategy: self.strategy.clone().or_else(|| other.strategy.clone()),
             set: None,
             decision: None,
         }

@@ -223,6 +223,11 @@ impl State {
         }
         let events = event_texts::roll(&self.index, key, before, record, now);
         self.report(events, now);
+        for (source, to) in event_texts::changes(&self.index, key, before, record) {
+            let strategy =
+                self.index.existing_source(&source).and_then(|known| known.spread.strategy.as_deref());
+            self.counted_changes.moved(source, to, strategy);
+        }
         // If the roll took effect, a source that changed again at that moment requires another roll.
         if in_vain && self.index.is_pending(key) {
             // Admission did not resolve the references: no webhook is in force for them. Each try is a write, so pause longer.

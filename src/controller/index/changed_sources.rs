@@ -73,8 +73,10 @@ impl Index {
         let settings = if is_served { settings } else { NamespaceSettings::default() };
         let has_live_secrets = settings.live_secrets;
         let old = self.groups.set(namespace, settings);
-        if old.live_secrets != has_live_secrets {
-            self.outdate_secrets(namespace, changes);
+        if self.config.strategies.choose(namespace, self.chosen_strategy(namespace)) {
+            self.outdate(namespace, changes, |_| true);
+        } else if old.live_secrets != has_live_secrets {
+            self.outdate(namespace, changes, |name| name.object.kind == SourceKind::Secret);
         }
         if self.groups.settings(namespace).is_some_and(|new| *new == old)
             || (old == NamespaceSettings::default() && self.groups.settings(namespace).is_none())
@@ -88,12 +90,20 @@ impl Index {
         changes.extend(of_it.map(|source| IndexChange::SourceRegrouped(source.clone())));
     }
 
-    /// Has the Secrets of a namespace read again: its mode for them has changed.
-    fn outdate_secrets(&mut self, namespace: &Arc<str>, changes: &mut Vec<IndexChange>) {
+    /// The annotation `strategy` of a namespace.
+    fn chosen_strategy(&self, namespace: &str) -> Option<&str> {
+        self.groups.settings(namespace)?.strategy.as_deref()
+    }
+
+    /// Has sources of a namespace read again: it has other settings for them.
+    fn outdate(
+        &mut self,
+        namespace: &Arc<str>,
+        changes: &mut Vec<IndexChange>,
+        is_one: impl Fn(&Name) -> bool,
+    ) {
         let is_in_it = |(name, known): (&Name, &mut KnownSource)| {
-            let is_it = name.object.kind == SourceKind::Secret
-                && name.namespace == *namespace
-                && known.existing().is_some();
+            let is_it = name.namespace == *namespace && known.existing().is_some() && is_one(name);
             is_it.then(|| {
                 *known = KnownSource::Unknown;
                 IndexChange::SourceOutdated(name.clone())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{records::SnapshotRecord, served::Served, shares::ShareLimits};
 use crate::{
-    cluster::{DigestKeys, MAX_NAMES},
+    cluster::{ChosenStrategies, DigestKeys, MAX_NAMES},
     kinds::Kinds,
     snapshot::Rotated,
 };
@@ -18,6 +18,8 @@ pub(crate) struct IndexConfig {
     pub served: Served,
     /// The ConfigMaps that are never snapshotted.
     pub rotated: Rotated,
+    /// The strategies that apply to sources.
+    pub strategies: ChosenStrategies,
     /// The keys of the digests of Secrets.
     pub keys: DigestKeys,
     /// The most names that one object may refer to.
@@ -38,6 +40,7 @@ impl IndexConfig {
             kinds,
             served: Served::default(),
             rotated: Rotated::default(),
+            strategies: ChosenStrategies::default(),
             keys: DigestKeys::default(),
             max_names: MAX_NAMES,
             max_snapshot_bytes: MAX_SNAPSHOT_BYTES,
@@ -52,18 +55,21 @@ impl IndexConfig {
 
     /// The settings that decide how an object is read.
     pub(crate) fn reader(&self) -> Reader {
-        let Self { kinds, rotated, max_names, .. } = self;
-        Reader { kinds: Arc::clone(kinds), rotated: rotated.clone(), max_names: *max_names }
+        let Self { kinds, rotated, strategies, max_names, .. } = self;
+        let (kinds, rotated, strategies) = (Arc::clone(kinds), rotated.clone(), strategies.clone());
+        Reader { kinds, rotated, strategies, max_names: *max_names }
     }
 }
 
-/// The settings that decide how an object is read. They never change.
+/// The settings that decide how an object is read. They never change, but for the choices of namespaces.
 #[derive(Clone, Debug)]
 pub struct Reader {
     /// The kinds of workloads.
     pub(crate) kinds: Arc<Kinds>,
     /// The ConfigMaps that are never snapshotted.
     pub(crate) rotated: Rotated,
+    /// The strategies that apply to sources.
+    pub(crate) strategies: ChosenStrategies,
     /// The most names that one object may refer to.
     pub(crate) max_names: usize,
 }

@@ -169,6 +169,8 @@ pub struct NamespaceSettings {
     pub group_revert: bool,
     /// The annotation `order`. An error says why it cannot be followed.
     pub order: Option<Result<i32, Box<str>>>,
+    /// The annotation `strategy`, defined or not.
+    pub strategy: Option<Box<str>>,
     /// The annotation `secrets-mode`: Secrets that set no mode themselves are in mode `live`.
     pub live_secrets: bool,
 }

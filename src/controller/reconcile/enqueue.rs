@@ -63,6 +63,7 @@ impl State {
                 self.index.analyses_mut().forget(&name);
                 self.queue.cancel(&Task::Analyse(name.clone()));
                 self.held_workloads.forget_source(&self.index, &name);
+                self.counted_changes.forget(&name);
             }
             IndexChange::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
             IndexChange::SourceRead(name) => {

@@ -212,6 +212,24 @@ fn moves(before: &Record, after: &Record) -> Vec<(ObjectName, Arc<str>, Arc<str>
     moves
 }
 
+/// The sources to whose changed content a roll moved the workload, each with the snapshot.
+pub(crate) fn changes(
+    index: &Index,
+    key: &WorkloadKey,
+    before: &Record,
+    after: &Record,
+) -> Vec<(Name, Arc<str>)> {
+    let moves = moves(before, after).into_iter().filter(|(source, from, _)| *from != source.name);
+    let moves = moves.map(|(source, from, to)| (Name::new(Arc::clone(&key.namespace), source), from, to));
+    let moves = moves.filter(|(source, from, _)| !is_back(index, source, from));
+    moves.map(|(source, _, to)| (source, to)).collect()
+}
+
+/// Whether a workload that leaves this snapshot of the source goes back: the content was refused.
+fn is_back(index: &Index, source: &Name, from: &Arc<str>) -> bool {
+    index.refused(source).is_some_and(|(refused, _)| refused.object.name == *from)
+}
+
 /// A roll: one Event on the workload, and one on each source for each of its contents, however many workloads roll to it.
 pub(crate) fn roll(
     index: &Index,
@@ -228,8 +246,7 @@ pub(crate) fn roll(
     let Some((first, ..)) = moves.first() else { return Vec::new() };
     let related = source_ref(index, &Name::new(Arc::clone(&key.namespace), first.clone()));
     let is_back = |source: &ObjectName, from: &Arc<str>| {
-        let refused = index.refused(&Name::new(Arc::clone(&key.namespace), source.clone()));
-        refused.is_some_and(|(refused, _)| refused.object.name == *from)
+        is_back(index, &Name::new(Arc::clone(&key.namespace), source.clone()), from)
     };
     let notes = moves.iter().map(|(source, from, to)| {
         let is_first = *from == source.name;

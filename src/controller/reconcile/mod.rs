@@ -4,6 +4,7 @@
 
 pub(crate) mod analyses;
 pub(crate) mod bound;
+pub(crate) mod counted_changes;
 pub(crate) mod enqueue;
 pub(crate) mod event_texts;
 pub(crate) mod events;

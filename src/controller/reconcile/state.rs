@@ -11,6 +11,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
+    counted_changes::CountedChanges,
     events::Events,
     gates::postponed,
     held::{HeldWorkloads, objection},
@@ -20,7 +21,7 @@ use super::{
     rolls::Rolls,
 };
 use crate::{
-    cluster::{DigestKeys, WorkloadKey},
+    cluster::{ChosenStrategies, DigestKeys, WorkloadKey},
     controller::{
         config::Config,
         index::{
@@ -56,6 +57,8 @@ pub struct State {
     pub(in crate::controller) unused_since: HashMap<Name, Timestamp>,
     /// The workloads of changes whose rollout has ended.
     pub(super) rested: RestedWorkloads,
+    /// The changes that have moved workloads.
+    pub(in crate::controller) counted_changes: CountedChanges,
     /// How many snapshots were deleted early for the limit of bytes, since it was last asked.
     pub(in crate::controller) dropped_snapshots: u64,
     /// Whether the loss of a key was reported.
@@ -85,6 +88,7 @@ impl State {
             unused_since: HashMap::new(),
             rested: RestedWorkloads::default(),
             notices: Notices::default(),
+            counted_changes: CountedChanges::default(),
             dropped_snapshots: 0,
             key_loss_is_reported: false,
             leads: true,
@@ -115,6 +119,13 @@ impl State {
     #[must_use]
     pub fn leaving(mut self, rotated: Rotated) -> Self {
         self.index.config_mut().rotated = rotated;
+        self
+    }
+
+    /// Reads sources under these strategies.
+    #[must_use]
+    pub fn under(mut self, strategies: ChosenStrategies) -> Self {
+        self.index.config_mut().strategies = strategies;
         self
     }
 
@@ -159,6 +170,11 @@ impl State {
     /// How many snapshots were deleted early for the limit of bytes, since the last call.
     pub fn take_dropped_snapshots(&mut self) -> u64 {
         std::mem::take(&mut self.dropped_snapshots)
+    }
+
+    /// The strategy of each change that has begun to move workloads since the last call; empty for a change outside any.
+    pub fn take_changes(&mut self) -> Vec<Box<str>> {
+        self.counted_changes.take()
     }
 
     /// When the next task is due.

@@ -416,9 +416,11 @@ impl Subject for UsedSourcesSubject {
         object_name(self.0, &object.metadata)
     }
 
-    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Reading {
+    fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Reading {
         let annotations = object.metadata.annotations.as_ref();
-        let policy = SpreadPolicy::read(|key| annotations?.get(key).map(String::as_str));
+        let annotation = |key: &str| annotations?.get(key).map(String::as_str);
+        let strategy = reader.strategies.of(&self.1, annotation(annotations::STRATEGY));
+        let policy = SpreadPolicy::under(strategy.as_ref(), annotation);
         (policy.is_limited(), source_meta(&object.metadata))
     }
 
@@ -498,6 +500,7 @@ impl Subject for NamespacesSubject {
             order: annotation(annotations::ORDER)
                 .map(|order| annotations::bounded(order))
                 .map(|order| order_of_namespace(&name_of(&object.metadata), order).map_err(Box::from)),
+            strategy: annotation(annotations::STRATEGY).map(|name| annotations::bounded(name).into()),
             live_secrets: annotation(annotations::SECRETS_MODE).is_some_and(|mode| mode == "live"),
         };
         let uid = object.metadata.uid.as_deref().unwrap_or_default().into();

@@ -31,6 +31,7 @@ fn with(mut row: Row, others: &[Setting<'static>]) -> Row {
 const DEPLOYMENT: &str = "Deployment/confrev";
 const ROLE: &str = "ClusterRole/confrev";
 pub(crate) const WEBHOOKS: &str = "MutatingWebhookConfiguration/confrev";
+const STRATEGIES: &str = "ConfigMap/confrev-strategies";
 const VALIDATION: &str = "ValidatingWebhookConfiguration/confrev";
 const CERTIFICATE: &str = "Certificate/confrev-tls";
 const BUDGET: &str = "PodDisruptionBudget/confrev";
@@ -42,6 +43,7 @@ const WRITES: &str = "Role/confrev-writes";
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = workload();
     rows.extend(memory());
+    rows.extend(strategies());
     rows.extend(program());
     rows.extend(trust::rows());
     rows.extend(reach());
@@ -154,6 +156,27 @@ fn workload() -> Vec<Row> {
             "Namespace/confrev",
             "/metadata/labels/pod-security.kubernetes.io~1enforce",
             json!("restricted"),
+        ),
+    ]
+}
+
+/// The strategies, for the program and for the commands.
+fn strategies() -> Vec<Row> {
+    vec![
+        row(
+            "strategy",
+            json!("careful"),
+            DEPLOYMENT,
+            "/spec/template/spec/containers/0/env/4/value",
+            json!("careful"),
+        ),
+        row("strategy", json!("careful"), STRATEGIES, "/data/strategy", json!("careful")),
+        row(
+            "strategies",
+            json!({"careful": null, "steady": null, "immediate": null, "own": {"max-in-flight": 3}}),
+            STRATEGIES,
+            "/data/strategies",
+            json!("{\n  \"own\": {\n    \"max-in-flight\": 3\n  }\n}\n"),
         ),
     ]
 }

@@ -37,6 +37,7 @@ mod single_apply;
 mod snapshot_limits;
 mod snapshots;
 mod spelling;
+mod strategies;
 mod turns;
 mod undo;
 mod undo_in_waves;

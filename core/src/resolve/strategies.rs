@@ -1,0 +1,140 @@
+//! Strategies: named settings for the changes of sources, which the installation defines.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+
+use super::{
+    SpreadPolicy,
+    strategy::{Settings, Strategy, value},
+};
+use crate::annotations;
+
+/// The annotations of a source that a strategy may set.
+const SETTINGS: [&str; 6] = [
+    annotations::MAX_IN_FLIGHT,
+    annotations::WAVES,
+    annotations::BAKE,
+    annotations::UNHEALTHY_AFTER,
+    annotations::ANALYSIS,
+    annotations::ON_FAILURE,
+];
+
+/// The strategies that the installation defines, and its own choice among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strategies {
+    defined: BTreeMap<Box<str>, Arc<Settings>>,
+    default: Option<Box<str>>,
+}
+
+impl Strategies {
+    /// Reads strategies: a JSON object of names, each with an object of settings. Their keys are those of the annotations, without the
+    /// prefix. `default`: the strategy of sources for which neither they nor their namespaces choose one.
+    ///
+    /// # Errors
+    /// A setting that cannot be followed, or a `default` that is not defined. The text names it.
+    pub fn parse(text: &str, default: Option<&str>) -> Result<Self, String> {
+        let named: BTreeMap<Box<str>, BTreeMap<Box<str>, Value>> =
+            serde_json::from_str(text).map_err(|error| format!("not an object of strategies: {error}"))?;
+        let mut defined = BTreeMap::new();
+        for (name, settings) in named {
+            let in_strategy = |problem: String| format!("strategy {name:?}: {problem}");
+            let settings = settings
+                .iter()
+                .map(|(key, value)| setting(key, value))
+                .collect::<Result<Settings, _>>()
+                .map_err(in_strategy)?;
+            let of_annotation = |key: &str| value(&settings, key);
+            let policy = SpreadPolicy::read(of_annotation);
+            if let Some(invalid) = policy.invalid {
+                return Err(in_strategy(invalid.into()));
+            }
+            if of_annotation(annotations::MAX_IN_FLIGHT).is_some() && policy.max_in_flight.is_none() {
+                return Err(in_strategy("max-in-flight is no count of at least 1".to_owned()));
+            }
+            defined.insert(name, Arc::new(settings));
+        }
+        let default = default.filter(|default| !default.is_empty()).map(Box::from);
+        match default {
+            Some(default) if !defined.contains_key(&default) => {
+                Err(format!("strategy {default:?} is the default, and is not defined"))
+            }
+            default => Ok(Self { defined, default }),
+        }
+    }
+
+    /// Whether no strategy can apply to any source.
+    pub fn is_empty(&self) -> bool {
+        self.defined.is_empty()
+    }
+
+    /// The strategy of a source: its own choice, or that of its namespace, or the default.
+    pub fn of(&self, source: Option<&str>, namespace: Option<&str>) -> Option<Strategy> {
+        let name: Box<str> =
+            source.or(namespace).map(annotations::bounded).or(self.default.as_deref())?.into();
+        let settings = self.defined.get(&name).map(Arc::clone);
+        Some(Strategy { name, settings })
+    }
+}
+
+/// A setting of a strategy.
+fn setting(key: &str, value: &Value) -> Result<(&'static str, Box<str>), String> {
+    let known = SETTINGS.iter().find(|known| known.strip_prefix(annotations::PREFIX) == Some(key));
+    let known = *known.ok_or_else(|| {
+        let names: Vec<_> =
+            SETTINGS.iter().filter_map(|known| known.strip_prefix(annotations::PREFIX)).collect();
+        format!("{key:?} is no setting of strategies, use {}", names.join(", "))
+    })?;
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        other => return Err(format!("{key}: {other} is neither a text nor a number")),
+    };
+    Ok((known, text.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strategies(default: Option<&str>) -> Strategies {
+        let text = r#"{
+            "careful": {"waves": "1, 50%", "bake": "5m", "on-failure": "revert", "max-in-flight": 3},
+            "immediate": {}
+        }"#;
+        Strategies::parse(text, default).unwrap()
+    }
+
+    #[test]
+    fn own_choice_comes_before_namespace_and_default() {
+        for (default, namespace, source, expected) in [
+            (None, None, None, None),
+            (Some("careful"), None, None, Some("careful")),
+            (Some("careful"), Some("immediate"), None, Some("immediate")),
+            (Some("immediate"), Some("immediate"), Some("careful"), Some("careful")),
+            (None, Some("careful"), Some("unknown"), Some("unknown")),
+        ] {
+            let found = strategies(default).of(source, namespace);
+            assert_eq!(found.as_ref().map(|found| &*found.name), expected);
+            let is_invalid = found.is_some_and(|found| found.invalid().is_some());
+            assert_eq!(is_invalid, expected == Some("unknown"));
+        }
+    }
+
+    #[test]
+    fn errors_name_strategy_and_setting() {
+        for (text, default, parts) in [
+            ("[]", None, &["not an object of strategies"][..]),
+            (r#"{"a": {"waves": "x"}}"#, None, &["strategy \"a\"", "confrev.dev/waves", "\"x\""]),
+            (r#"{"a": {"bake": "5m"}}"#, None, &["strategy \"a\"", "no effect without"]),
+            (r#"{"a": {"keep": "1"}}"#, None, &["strategy \"a\"", "\"keep\" is no setting", "on-failure"]),
+            (r#"{"a": {"waves": true}}"#, None, &["strategy \"a\"", "waves: true"]),
+            (r#"{"a": {"max-in-flight": 0}}"#, None, &["strategy \"a\"", "max-in-flight"]),
+            (r#"{"a": {}}"#, Some("b"), &["\"b\" is the default"]),
+        ] {
+            let error = Strategies::parse(text, default).unwrap_err();
+            assert!(parts.iter().all(|part| error.contains(part)), "{text}: {error}");
+        }
+        assert!(Strategies::parse("{}", Some("")).unwrap().is_empty());
+    }
+}

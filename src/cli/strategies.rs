@@ -1,0 +1,86 @@
+//! The strategies of the installation, for the commands.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use http::Method;
+use serde_json::Value;
+use tokio::sync::{Mutex, OnceCell};
+
+use super::output;
+use crate::{
+    annotations,
+    cluster::{ApiError, KubeApi},
+    resolve::{Observed, Strategies},
+};
+
+/// The ConfigMap in confrev's namespace that has the strategies as they are given to the program. The chart writes it.
+const CONFIG_MAP: &str = "confrev-strategies";
+
+/// The strategies, read once when a source needs them.
+#[derive(Clone, Debug)]
+pub(super) struct InstalledStrategies {
+    /// The namespace in which confrev is installed.
+    home: String,
+    /// `None`: the user may not read them.
+    strategies: Arc<OnceCell<Option<Strategies>>>,
+    /// The annotation `strategy` of each namespace that was read.
+    of_namespaces: Arc<Mutex<BTreeMap<String, Option<String>>>>,
+}
+
+impl InstalledStrategies {
+    /// Those of the confrev in this namespace. No call is made yet.
+    pub(super) fn of(home: &str) -> Self {
+        Self { home: home.to_owned(), strategies: Arc::default(), of_namespaces: Arc::default() }
+    }
+
+    /// A source of this namespace, under the strategy that applies to it.
+    pub(super) async fn apply(
+        &self,
+        api: &KubeApi,
+        namespace: &str,
+        source: Observed,
+    ) -> Result<Observed, ApiError> {
+        let Some(strategies) = self.strategies.get_or_try_init(|| self.read(api)).await? else {
+            return Ok(source);
+        };
+        let choice = if strategies.is_empty() { None } else { self.choice_of(api, namespace).await? };
+        Ok(source.under(strategies, choice.as_deref()))
+    }
+
+    /// The strategies that the installation defines; `None` if the user may not read them.
+    async fn read(&self, api: &KubeApi) -> Result<Option<Strategies>, ApiError> {
+        let what = format!("ConfigMap {CONFIG_MAP} in namespace {}", self.home);
+        let found = match get(api, format!("/api/v1/namespaces/{}/configmaps/{CONFIG_MAP}", self.home)).await
+        {
+            Ok(found) => found,
+            Err(error) if error.is_not_found() => return Ok(Some(Strategies::default())),
+            Err(ApiError::Refused { message, .. }) => {
+                output::warn_once(&format!("the strategies of the installation are unknown: {message}"));
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let text = |key: &str| found["data"][key].as_str().unwrap_or_default();
+        let strategies = Strategies::parse(text("strategies"), Some(text("strategy")));
+        strategies.map(Some).map_err(|reason| ApiError::Answer { what, reason })
+    }
+
+    /// What a namespace chooses; nothing if the user may not read it.
+    async fn choice_of(&self, api: &KubeApi, namespace: &str) -> Result<Option<String>, ApiError> {
+        let mut known = self.of_namespaces.lock().await;
+        if let Some(choice) = known.get(namespace) {
+            return Ok(choice.clone());
+        }
+        let choice = match get(api, format!("/api/v1/namespaces/{namespace}")).await {
+            Err(ApiError::Refused { .. }) => None,
+            found => found?["metadata"]["annotations"][annotations::STRATEGY].as_str().map(str::to_owned),
+        };
+        known.insert(namespace.to_owned(), choice.clone());
+        Ok(choice)
+    }
+}
+
+async fn get(api: &KubeApi, path: String) -> Result<Value, ApiError> {
+    let bytes = api.call("get", Method::GET, path.clone(), "", Vec::new()).await?;
+    serde_json::from_slice(&bytes).map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })
+}
