@@ -51,7 +51,7 @@ impl ControlPlane {
         }
         // A busy machine may need more time for a review than a cluster. An older chart has other values.
         let defaults = std::fs::read_to_string(chart.join("values.yaml")).expect("a chart has values");
-        for value in ["timeoutSeconds", "sourceTimeoutSeconds"] {
+        for value in ["timeoutSeconds", "sourceTimeoutSeconds", "checkedSourceTimeoutSeconds"] {
             if defaults.lines().any(|line| line.starts_with(&format!("{value}:"))) {
                 helm.args(["--set-json", &format!("{value}=10")]);
             }

@@ -68,7 +68,7 @@ impl Program {
         let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
         cluster.kubectl(&["delete", configurations, "confrev", "--ignore-not-found"]).run().ok();
         let text = std::fs::read_to_string(manifests).expect("the manifests can be read");
-        let patient = ["3", "5"].iter().fold(text, |text, seconds| {
+        let patient = ["1", "3", "5"].iter().fold(text, |text, seconds| {
             text.replace(&format!("\n    timeoutSeconds: {seconds}\n"), "\n    timeoutSeconds: 10\n")
         });
         cluster.kubectl(&["apply", "--filename", "-"]).stdin(patient).run().ok();

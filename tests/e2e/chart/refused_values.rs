@@ -49,6 +49,7 @@ fn wrong() -> Vec<(Vec<Setting<'static>>, &'static str)> {
         one("outage", json!("ignore"), "/outage"),
         one("timeoutSeconds", json!(31), "/timeoutSeconds"),
         one("sourceTimeoutSeconds", json!(0), "/sourceTimeoutSeconds"),
+        one("checkedSourceTimeoutSeconds", json!(0), "/checkedSourceTimeoutSeconds"),
         one("strategies", json!({"own": {"keep": 3}}), "/strategies/own"),
         one("strategy", json!("unknown"), "strategy: \"unknown\""),
         one("excludedNamespaces", json!(["Prod"]), "/excludedNamespaces/0"),

@@ -305,6 +305,7 @@ fn reach() -> Vec<Row> {
         row("timeoutSeconds", json!(9), WEBHOOKS, "/webhooks/0/timeoutSeconds", json!(9)),
         row("timeoutSeconds", json!(9), WEBHOOKS, "/webhooks/1/timeoutSeconds", json!(9)),
         row("sourceTimeoutSeconds", json!(7), VALIDATION, "/webhooks/1/timeoutSeconds", json!(7)),
+        row("checkedSourceTimeoutSeconds", json!(7), VALIDATION, "/webhooks/2/timeoutSeconds", json!(7)),
         row("outage", json!("admit"), WEBHOOKS, "/webhooks/0/failurePolicy", json!("Ignore")),
         row("outage", json!("admit"), WEBHOOKS, "/webhooks/1/failurePolicy", json!("Ignore")),
         left_out("/webhooks/0/namespaceSelector/matchExpressions/0/values"),
