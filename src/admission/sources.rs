@@ -80,8 +80,9 @@ pub(super) async fn mutate<A: Api>(
     let observed = context.shared.under_strategy(&source.namespace, observed);
     // With such settings nothing would move, so the writer should know at once. A snapshot has none, and the Namespace's are not the
     // writer's.
-    let is_own = observed.identity().is_none() && !observed.has_unknown_strategy_of_namespace();
-    if let Some(invalid) = invalid_setting(&observed).filter(|_| is_own) {
+    let alone = observed.has_unknown_strategy_of_namespace().then(|| observed.clone().alone());
+    let invalid = invalid_setting(alone.as_ref().unwrap_or(&observed));
+    if let Some(invalid) = invalid.filter(|_| observed.identity().is_none()) {
         return Answer::denied(format!("{}: {invalid}", source.object));
     }
     let mut unchecked = None;

@@ -21,7 +21,7 @@ const CONFIG_MAP: &str = "confrev-strategies";
 pub(super) struct InstalledStrategies {
     /// The namespace in which confrev is installed.
     home: String,
-    /// `None`: the user may not read them.
+    /// `None`: they are unknown.
     strategies: Arc<OnceCell<Option<Strategies>>>,
     /// The annotation `strategy` of each namespace that was read.
     of_namespaces: Arc<Mutex<BTreeMap<String, Option<String>>>>,
@@ -41,23 +41,26 @@ impl InstalledStrategies {
         source: Observed,
     ) -> Result<Observed, ApiError> {
         let Some(strategies) = self.strategies.get_or_try_init(|| self.read(api)).await? else {
+            if source.annotation(annotations::STRATEGY).is_some() {
+                output::warn_once(&format!(
+                    "the strategies of the installation are unknown: no ConfigMap {CONFIG_MAP} can be read in namespace {}: if confrev \
+                     is installed elsewhere, give --confrev-namespace",
+                    self.home
+                ));
+            }
             return Ok(source);
         };
-        let choice = if strategies.is_empty() { None } else { self.choice_of(api, namespace).await? };
+        let choice = self.choice_of(api, namespace).await?;
         Ok(source.under(strategies, choice.as_deref()))
     }
 
-    /// The strategies that the installation defines; `None` if the user may not read them.
+    /// The strategies that the installation defines; `None` if there is no such ConfigMap, or the user may not read it.
     async fn read(&self, api: &KubeApi) -> Result<Option<Strategies>, ApiError> {
         let what = format!("ConfigMap {CONFIG_MAP} in namespace {}", self.home);
         let found = match get(api, format!("/api/v1/namespaces/{}/configmaps/{CONFIG_MAP}", self.home)).await
         {
             Ok(found) => found,
-            Err(error) if error.is_not_found() => return Ok(Some(Strategies::default())),
-            Err(ApiError::Refused { message, .. }) => {
-                output::warn_once(&format!("the strategies of the installation are unknown: {message}"));
-                return Ok(None);
-            }
+            Err(error) if error.is_not_found() || error.is_missing_right() => return Ok(None),
             Err(error) => return Err(error),
         };
         let text = |key: &str| found["data"][key].as_str().unwrap_or_default();
@@ -72,7 +75,7 @@ impl InstalledStrategies {
             return Ok(choice.clone());
         }
         let choice = match get(api, format!("/api/v1/namespaces/{namespace}")).await {
-            Err(ApiError::Refused { .. }) => None,
+            Err(error) if error.is_not_found() || error.is_missing_right() => None,
             found => found?["metadata"]["annotations"][annotations::STRATEGY].as_str().map(str::to_owned),
         };
         known.insert(namespace.to_owned(), choice.clone());

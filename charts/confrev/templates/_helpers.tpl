@@ -546,3 +546,12 @@ matchExpressions:
     operator: {{ ternary "In" "NotIn" .optedIn }}
     values: ["true"]
 {{- end }}
+
+{{/* The strategies as JSON. A value of null removes one. */}}
+{{- define "confrev.strategies" -}}
+{{- $strategies := dict -}}
+{{- range $name, $settings := .Values.strategies | default dict -}}
+{{- if kindIs "map" $settings }}{{ $_ := set $strategies $name $settings }}{{ end -}}
+{{- end -}}
+{{- toPrettyJson $strategies -}}
+{{- end }}

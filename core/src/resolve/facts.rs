@@ -276,6 +276,12 @@ impl Observed {
         Self { strategy, ..self }
     }
 
+    /// The same source with its own settings only.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { strategy: None, ..self }
+    }
+
     /// The memory of the object in bytes: of its text, and of its keys, which are kept apart. A content of 1 MiB may have
     /// 100,000 keys.
     pub fn size(&self) -> usize {

@@ -60,11 +60,18 @@ impl Default for SpreadPolicy {
 impl SpreadPolicy {
     /// Reads the annotations of a source. Those that it does not have come from the strategy that applies to it.
     pub fn under<'a>(strategy: Option<&'a Strategy>, annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
-        let mut policy = Self::read(|key| annotation(key).or_else(|| strategy?.value(key)));
-        if let Some(strategy) = strategy {
-            policy.invalid = strategy.invalid().map(Box::from).or(policy.invalid);
-            policy.strategy = Some(strategy.name.clone());
-        }
+        let Some(strategy) = strategy else { return Self::read(annotation) };
+        let own = |key: &str| {
+            let is_count = |text: &&str| parse_max_in_flight(text).is_some();
+            annotation(key).filter(|text| key != annotations::MAX_IN_FLIGHT || is_count(text))
+        };
+        let value = |key: &str| own(key).or_else(|| strategy.value(key));
+        // Another choice of the namespace may take the waves away for which the source has these.
+        let of_waves = [annotations::BAKE, annotations::ANALYSIS];
+        let has_waves = value(annotations::WAVES).is_some();
+        let mut policy = Self::read(|key| value(key).filter(|_| has_waves || !of_waves.contains(&key)));
+        policy.invalid = strategy.invalid().map(Box::from).or(policy.invalid);
+        policy.strategy = strategy.is_defined().then(|| strategy.name.clone());
         policy
     }
 

@@ -121,6 +121,29 @@ mod tests {
         }
     }
 
+    /// What a source has for waves that its strategy sets has no effect without them, and is no error: its namespace may choose another.
+    #[test]
+    fn settings_of_source_come_before_strategy() {
+        let none = |_: &str| None;
+        let own =
+            |key: &'static str, value: &'static str| move |wanted: &str| (wanted == key).then_some(value);
+        let policy = |name: &str, own: &dyn Fn(&str) -> Option<&'static str>| {
+            let all = strategies(None);
+            let strategy = all.of(Some(name), None);
+            SpreadPolicy::under(strategy.as_ref(), |key| own(key))
+        };
+        let careful = policy("careful", &none);
+        assert!(careful.reverts && careful.waves.is_some() && careful.max_in_flight == Some(3));
+        assert_eq!(careful.strategy.as_deref(), Some("careful"));
+        assert!(!policy("careful", &own(annotations::ON_FAILURE, "hold")).reverts);
+        assert_eq!(policy("careful", &own(annotations::MAX_IN_FLIGHT, "5")).max_in_flight, Some(5));
+        assert_eq!(policy("careful", &own(annotations::MAX_IN_FLIGHT, "none")).max_in_flight, Some(3));
+        assert_eq!(policy("careful", &own(annotations::BAKE, "1h")).bake, std::time::Duration::from_hours(1));
+        assert_eq!(policy("immediate", &own(annotations::BAKE, "1h")).invalid, None);
+        let unknown = policy("unknown", &none);
+        assert!(unknown.invalid.is_some() && unknown.has_waves() && unknown.strategy.is_none());
+    }
+
     #[test]
     fn errors_name_strategy_and_setting() {
         for (text, default, parts) in [

@@ -224,9 +224,10 @@ impl State {
         let events = event_texts::roll(&self.index, key, before, record, now);
         self.report(events, now);
         for (source, to) in event_texts::changes(&self.index, key, before, record) {
-            let strategy =
-                self.index.existing_source(&source).and_then(|known| known.spread.strategy.as_deref());
-            self.counted_changes.moved(source, to, strategy);
+            // A source that is read again is counted with the next workload.
+            if let Some(known) = self.index.existing_source(&source) {
+                self.counted_changes.moved(source, to, known.spread.strategy.as_deref());
+            }
         }
         // If the roll took effect, a source that changed again at that moment requires another roll.
         if in_vain && self.index.is_pending(key) {

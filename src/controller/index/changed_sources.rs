@@ -103,7 +103,9 @@ impl Index {
         is_one: impl Fn(&Name) -> bool,
     ) {
         let is_in_it = |(name, known): (&Name, &mut KnownSource)| {
-            let is_it = name.namespace == *namespace && known.existing().is_some() && is_one(name);
+            // A read in progress may have begun before.
+            let is_known = !matches!(known, KnownSource::Missing);
+            let is_it = name.namespace == *namespace && is_known && is_one(name);
             is_it.then(|| {
                 *known = KnownSource::Unknown;
                 IndexChange::SourceOutdated(name.clone())
@@ -236,6 +238,27 @@ mod tests {
 
     fn other(name: &str) -> Name {
         Name::new("other", source(name).object)
+    }
+
+    /// Also one that is being read: the read may have begun before.
+    #[test]
+    fn other_strategy_has_all_sources_read_again() {
+        let used = record("web", &[used("a", None), used("b", None), used("c", None)]);
+        let mut index = index(&[("web", &used)]);
+        index.set_read(&source("a"), Some(source_record("a", 2)), &mut Vec::new());
+        index.set_read(&source("c"), None, &mut Vec::new());
+        for (strategy, is_other) in [(Some("careful"), true), (Some("careful"), false), (None, true)] {
+            let settings =
+                NamespaceSettings { strategy: strategy.map(Box::from), ..NamespaceSettings::default() };
+            let mut changes = Vec::new();
+            index.apply_namespace_settings(&"ns".into(), settings, &mut changes);
+            let read = changes.iter().filter_map(|change| match change {
+                IndexChange::SourceOutdated(name) => Some(name.clone()),
+                _ => None,
+            });
+            let expected = if is_other { vec![source("a"), source("b")] } else { Vec::new() };
+            assert_eq!(read.collect::<std::collections::BTreeSet<_>>(), expected.into_iter().collect());
+        }
     }
 
     /// A change of the namespace's mode has the Secret read again.

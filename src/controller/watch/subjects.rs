@@ -409,8 +409,8 @@ impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
 impl Subject for UsedSourcesSubject {
     type Object = PartialObject;
     type Key = Name;
-    /// Whether it has `max-in-flight`, and its metadata.
-    type Reading = (bool, SourceMeta);
+    /// Whether its own settings limit its changes, whether they do under its strategy, and its metadata.
+    type Reading = ([bool; 2], SourceMeta);
 
     fn key(&self, object: &Self::Object) -> Name {
         object_name(self.0, &object.metadata)
@@ -420,12 +420,15 @@ impl Subject for UsedSourcesSubject {
         let annotations = object.metadata.annotations.as_ref();
         let annotation = |key: &str| annotations?.get(key).map(String::as_str);
         let strategy = reader.strategies.of(&self.1, annotation(annotations::STRATEGY));
-        let policy = SpreadPolicy::under(strategy.as_ref(), annotation);
-        (policy.is_limited(), source_meta(&object.metadata))
+        let policies = [None, strategy.as_ref()].map(|strategy| SpreadPolicy::under(strategy, annotation));
+        (policies.map(|policy| policy.is_limited()), source_meta(&object.metadata))
     }
 
     fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Reading, now: Timestamp) {
-        state.index.set_limited(key, is_limited);
+        // A strategy may apply to all objects of a namespace, and nothing uses most of them.
+        let [own, with_strategy] = is_limited;
+        let is_used = state.index.source(key).is_some();
+        state.index.set_limited(key, if is_used { with_strategy } else { own });
         state.apply_source(key, Some(&meta), now);
     }
 

@@ -117,7 +117,7 @@ fn failure_takes_moved_workloads_back() {
             let (blue_green, template) = (blue_green(&world), by_reference(&world));
             let loads = [deployment, stateful_set, daemon_set, rollout, blue_green, template, cron_job];
             let (cron_job, with_pods) = loads.split_last().expect("workloads");
-            let [_, stateful_set, daemon_set, ..] = &loads;
+            let [_, stateful_set, ..] = &loads;
             let all = manifests::list(&loads.each_ref().map(|load| load.manifest.clone()));
             world.apply(&all).ok();
             for load in with_pods {
@@ -180,7 +180,7 @@ fn failure_takes_moved_workloads_back() {
             assert!(stopped.contains("has no waves"), "{stopped}");
             world.confrev(&["waves", "retry", "demo"]).ok();
             all_move();
-            give_up(&world, daemon_set, Some(&first));
+            give_up(&world, stateful_set, Some(&first));
             wait_for("all workloads to go back again", 2 * LIMIT, is_back);
 
             world.set_config("demo", "better");

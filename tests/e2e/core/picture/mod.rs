@@ -48,6 +48,7 @@ fn work(world: &World) {
         world.set_config(&format!("demo-{i}"), "0");
     }
     world.kubectl(&["annotate", "configmap/demo-0", "confrev.dev/waves=1", "confrev.dev/bake=8s"]).ok();
+    world.kubectl(&["annotate", "configmap/demo-1", "confrev.dev/strategy=immediate"]).ok();
     for load in &loads {
         world.apply(&load.manifest()).ok();
     }
