@@ -109,7 +109,7 @@ fn helm_upgrade_keeps_ca_bundle_written_by_confrev() {
     assert_eq!(bare.cluster.get("deployment", "confrev", "confrev").unwrap()["spec"]["replicas"], 3);
     // More webhooks, in a list whose entries have changed meanwhile.
     bare.release("upgrade", &[("secrets.enabled", json!(true))]).ok();
-    let secrets = [Value::Null, Value::Null];
+    let secrets = [Value::Null, Value::Null, Value::Null];
     assert_eq!(bundles(), [vec![json!(bundle); count], secrets.to_vec()].concat());
     bare.uninstall().ok();
 }

@@ -239,7 +239,7 @@ fn program() -> Vec<Row> {
             "rotatedConfigMaps",
             json!(["bundle"]),
             VALIDATION,
-            "/webhooks/1/matchConditions/1/expression",
+            "/webhooks/1/matchConditions/2/expression",
             json!(
                 "!(object.metadata.?name.orValue(\"\") in [\"kube-root-ca.crt\", \"openshift-service-ca.crt\", \"istio-ca-root-cert\", \"bundle\"])"
             ),
