@@ -183,9 +183,9 @@ mod tests {
         let refused = turns.begin(&mut second, &client, by).await.map(drop).unwrap_err();
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         let by = Instant::now() + DECISION_LIMIT;
-        let refused = turns.answer(&mut first, &client, 18_000, by).await.unwrap_err();
+        let refused = turns.answer(&mut first, &client, 8_200, by).await.unwrap_err();
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-        let refused = turns.answer(&mut first, &client, 20_000, by).await.unwrap_err();
+        let refused = turns.answer(&mut first, &client, 9_000, by).await.unwrap_err();
         assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE, "more than one review may ever take");
         drop((first, turn));
         let by = Instant::now() + DECISION_LIMIT;

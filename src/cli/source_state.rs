@@ -441,8 +441,10 @@ mod tests {
                 "{namespace} {of} {generation} {phase}"
             );
         }
-        // The status of the Deployment itself is outdated.
-        let own = json!({"observedGeneration": 1});
-        assert_eq!(state_with(own, "shop", "web", "2", "Healthy"), "progressing");
+        // The Deployment starts no pods, so its own status says nothing.
+        for (generation, word) in [("2", "settled"), ("1", "progressing")] {
+            let outdated = json!({"observedGeneration": 1});
+            assert_eq!(state_with(outdated, "shop", "web", generation, "Healthy"), word);
+        }
     }
 }
