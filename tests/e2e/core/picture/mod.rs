@@ -64,7 +64,7 @@ fn work(world: &World) {
             world.set_config(&format!("demo-{}", turn % 3), &turn.to_string());
         }
         match turn {
-            20 => world.undo(&loads[0]),
+            60 => world.undo(&loads[0]),
             26 => drop(world.apply(&loads[1].clone().annotation("track", "maybe").manifest())),
             34 => world.set_config("later", "A"),
             _ if turn % 7 == 0 => drop(world.set_image(&loads[2], &format!("app:{turn}")).ok()),
