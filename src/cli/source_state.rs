@@ -205,7 +205,7 @@ impl UsedSource {
         delay: Option<Delay>,
     ) -> Self {
         let strategy = match present {
-            LiveSource::Present(present) => present.spread_policy().strategy,
+            LiveSource::Present(present) => present.strategy(),
             LiveSource::Missing | LiveSource::Forbidden => None,
         };
         Self {
@@ -213,7 +213,7 @@ impl UsedSource {
             snapshot: used.snapshot.as_deref().map(str::to_owned),
             standing,
             beneath,
-            strategy: strategy.map(String::from),
+            strategy: strategy.map(str::to_owned),
             reason: delay.as_ref().map(ToString::to_string),
             gate: delay.as_ref().and_then(Delay::gate),
             until: delay.as_ref().and_then(Delay::until),

@@ -555,3 +555,12 @@ matchExpressions:
 {{- end -}}
 {{- toPrettyJson $strategies -}}
 {{- end }}
+
+{{/* The condition of the webhook for sources with a check, or of that for all others. */}}
+{{- define "confrev.hasCheck" -}}
+# Such content is checked against its schema, or the template of its analysis is, which takes longer.
+- name: {{ ternary "has-a-check" "has-no-check" . }}
+  expression: >-
+    {{ ternary "" "!" . }}["confrev.dev/analysis", "confrev.dev/schema", "confrev.dev/schema-keys"].exists(key,
+    object.metadata.?annotations[?key].hasValue())
+{{- end }}

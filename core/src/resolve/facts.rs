@@ -417,6 +417,11 @@ impl Observed {
         SpreadPolicy::under(self.strategy.as_ref(), |key| self.annotation_text(key).map(annotations::bounded))
     }
 
+    /// The name of the strategy that it follows.
+    pub fn strategy(&self) -> Option<&str> {
+        self.strategy.as_ref().filter(|strategy| strategy.is_defined()).map(|strategy| &*strategy.name)
+    }
+
     /// Whether its namespace chooses a strategy for it that the installation does not define.
     pub fn has_unknown_strategy_of_namespace(&self) -> bool {
         let is_unknown = self.strategy.as_ref().is_some_and(|strategy| !strategy.is_defined());

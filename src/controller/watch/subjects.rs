@@ -420,8 +420,9 @@ impl Subject for UsedSourcesSubject {
         let annotations = object.metadata.annotations.as_ref();
         let annotation = |key: &str| annotations?.get(key).map(String::as_str);
         let strategy = reader.strategies.of(&self.1, annotation(annotations::STRATEGY));
-        let policies = [None, strategy.as_ref()].map(|strategy| SpreadPolicy::under(strategy, annotation));
-        (policies.map(|policy| policy.is_limited()), source_meta(&object.metadata))
+        let own = SpreadPolicy::read(annotation).is_limited();
+        let under = |strategy| SpreadPolicy::under(Some(strategy), annotation).is_limited();
+        ([own, strategy.as_ref().map_or(own, under)], source_meta(&object.metadata))
     }
 
     fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Reading, now: Timestamp) {
