@@ -6,14 +6,19 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-/// What refusals say of a review that confrev could not answer in time: its own, and that of the policy `confrev-unresolved`. On a busy
-/// machine, that happens to any write.
-const TOO_SLOW: [&str; 3] =
-    ["before the timeout of the webhook: try again", "too many reviews at once", "confrev does not answer"];
-/// How often a command runs that is refused because of that.
+/// What says that a command failed because something was too slow: refusals of a review that confrev could not answer in time (its
+/// own, and that of the policy `confrev-unresolved`), and kubectl itself, which reads the API server's schema for 32 s at most. On a
+/// busy machine, that happens to any write.
+const TOO_SLOW: [&str; 4] = [
+    "before the timeout of the webhook: try again",
+    "too many reviews at once",
+    "confrev does not answer",
+    "unexpected error when reading response body. Please retry.",
+];
+/// How often a command runs that fails because of that.
 const MAX_TRIES: usize = 4;
 
-/// Whether a write was refused because confrev could not answer in time: the message asks to try again.
+/// Whether a write failed because something was too slow: the message asks to try again.
 pub fn is_too_slow(message: &str) -> bool {
     TOO_SLOW.iter().any(|text| message.contains(text))
 }
@@ -65,8 +70,8 @@ impl Kubectl {
         self
     }
 
-    /// Runs it to its end, whether it succeeds or fails. If confrev could not read its facts in time, the command runs again, as
-    /// the refusal asks for.
+    /// Runs it to its end, whether it succeeds or fails. If something was too slow, the command runs again, as its message
+    /// asks for.
     ///
     /// # Panics
     /// If the command cannot be started.
