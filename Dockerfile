@@ -13,6 +13,7 @@ WORKDIR /confrev
 COPY Cargo.toml Cargo.lock ./
 COPY core core
 COPY schema schema
+COPY world world
 COPY src src
 # Members of the workspace: cargo reads their manifests, but does not build them.
 COPY bench bench

@@ -68,7 +68,7 @@ test: ## Run all tests, two suites at a time, each on a real control plane
 	GOGC=200 RUST_TEST_THREADS=4 $(CONTROLPLANE) suites -- $(CARGO) test --locked --workspace
 
 test-unit: ## Run the tests that need no control plane
-	$(CARGO) test --locked --package confrev-core
+	$(CARGO) test --locked --package confrev-core --package confrev-world
 	$(CARGO) test --locked --lib --test unit --test repository --test model
 
 test-oldest: export CONFREV_KUBERNETES = $(OLDEST)

@@ -16,3 +16,4 @@ pub use confrev_core::{
     annotations, compact, gate_settings, gates, json, json_values, kinds, resolve, snapshot, template, tie,
     uid,
 };
+pub use confrev_world as world;

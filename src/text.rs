@@ -3,7 +3,10 @@
 //! Names, values, messages and annotations can hold terminal escapes, line breaks, and marks that reverse the order of what a person
 //! reads. Everything that shows such text, a terminal, a page, a log or an Event, gets it from here.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+};
 
 /// Whether a character acts on what a person reads instead of being read: a control character, a line break, a mark of the
 /// writing direction, or an invisible character: Unicode's property Default_Ignorable_Code_Point, but for the two joiners (U+200C,
@@ -45,6 +48,40 @@ pub fn line(text: &str) -> Cow<'_, str> {
 /// Text with structure of its own, such as a file: line breaks and tabs stay.
 pub fn block(text: &str) -> Cow<'_, str> {
     escape(text, |character| matches!(character, '\n' | '\t'))
+}
+
+/// At most so many characters of a text. The last one is `…` if there are more.
+pub fn short(text: &str, most: usize) -> Cow<'_, str> {
+    if text.char_indices().nth(most).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let start = text.chars().take(most.saturating_sub(1));
+    Cow::Owned(start.chain(['…']).collect())
+}
+
+/// At most so many characters of a displayed value, without the memory for its whole text.
+pub fn short_display(shown: &impl fmt::Display, most: usize) -> String {
+    struct Start {
+        text: String,
+        left: usize,
+    }
+
+    impl fmt::Write for Start {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            for character in text.chars() {
+                self.left = self.left.checked_sub(1).ok_or(fmt::Error)?;
+                self.text.push(character);
+            }
+            Ok(())
+        }
+    }
+
+    let mut start = Start { text: String::new(), left: most };
+    if write!(start, "{shown}").is_err() {
+        start.text.pop();
+        start.text.push('…');
+    }
+    start.text
 }
 
 fn escape(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -101,6 +138,15 @@ mod tests {
     fn other_text_stays_as_it_is() {
         for plain in ["", "web-1", "a\\nb \"c\"", "größe 設定 ניסיון 👩\u{200d}💻"] {
             assert!(matches!(line(plain), Cow::Borrowed(same) if same == plain));
+        }
+    }
+
+    #[test]
+    fn long_text_is_cut() {
+        for (text, most, cut) in
+            [("größer", 6, "größer"), ("größer", 5, "größ…"), ("ab", 1, "…"), ("", 0, "")]
+        {
+            assert_eq!((short(text, most).as_ref(), short_display(&text, most).as_str()), (cut, cut));
         }
     }
 

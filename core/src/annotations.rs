@@ -116,9 +116,12 @@ macro_rules! keys {
 }
 
 keys! {
-    ENABLED = "enabled", Label, by User, on Namespace Workload,
+    ENABLED = "enabled", Label, by User, on Workload,
         "`\"true\"`, `\"false\"`",
-        "opts in or out; the workload's own label takes precedence";
+        "opts in or out, whatever its namespace says";
+    also ENABLED = "enabled", Label, by User, on Namespace,
+        "`\"true\"`, `\"next\"`, `\"false\"`",
+        "opts workloads without a label in or out; `next`: [each with its next deployment](migrating.md#a-namespace-without-a-restart)";
     also ENABLED = "enabled", Label, by User, on Source,
         "`\"true\"`, `\"false\"`, `\"bind\"`, `\"live\"`",
         "[the mode of the source](concepts.md#modes-of-a-source): snapshot every change; never snapshot; bind the object itself; leave references as written and roll on a change";
@@ -200,6 +203,9 @@ keys! {
     SCHEMA_FOR = "schema-for", Annotation, by User, on Source,
         "`own` (its namespace), or namespaces with `*` and `?` as wildcards, separated by commas; none",
         "sources of these namespaces may name [a schema in this object](schemas.md#share-a-schema). Without it, no source may";
+    REPORT = "report", Annotation, by User, on Source,
+        "`\"true\"`, `\"false\"`; `\"false\"`",
+        "`\"true\"`: the controller keeps the [state of the change](fleets.md) in `confrev.dev/change`. The default of the installation is `--report-changes`";
     KEEP = "keep", Annotation, by User, on Source,
         "count; `1`",
         "how many of the newest snapshots to keep, used or not";
@@ -218,6 +224,9 @@ keys! {
     DECISION = "decision", Annotation, by Command, on Source,
         "`ACTION SNAPSHOT TIME`, of a promotion with the wave",
         "what a person decided about the content of the snapshot; `kubectl confrev waves` writes it, and removes it when it is part of the `verdict`";
+    CHANGE = "change", Annotation, by Confrev, on Source,
+        "JSON: `digest`, `phase`, `moved`, `of`, `gate`, `since`",
+        "the [state of the change](fleets.md) to the present content in this namespace, with `report`";
     REVOKED = "revoked", Annotation, by Command, on Source,
         "snapshots, separated by commas",
         "the snapshots that the source does not keep; `kubectl confrev revoke` writes it";

@@ -4,7 +4,10 @@ use std::{borrow::Cow, fmt, marker::PhantomData, ops::Deref};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{
+        self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
+        value::MapAccessDeserializer,
+    },
 };
 use serde_json::Value;
 
@@ -109,6 +112,71 @@ impl<'de, P: AsRef<str>, T: Deserialize<'de>> Visitor<'de> for At<'_, P, T> {
         }
         Ok(found)
     }
+}
+
+/// Reads a field that holds an object, or null. An error of serde's quotes a text in place of the object, however long that is; this
+/// one does not.
+pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    struct ObjectVisitor<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Option<T>, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map)).map(Some)
+        }
+
+        fn visit_unit<E>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+
+        fn visit_str<E: de::Error>(self, _: &str) -> Result<Option<T>, E> {
+            Err(E::invalid_type(Unexpected::Other("a string"), &self))
+        }
+    }
+
+    deserializer.deserialize_any(ObjectVisitor(PhantomData))
+}
+
+/// Reads a field that is true, false or null, as [`object`] reads an object.
+pub fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    struct FlagVisitor;
+
+    impl Visitor<'_> for FlagVisitor {
+        type Value = Option<bool>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("true or false")
+        }
+
+        fn visit_bool<E>(self, flag: bool) -> Result<Option<bool>, E> {
+            Ok(Some(flag))
+        }
+
+        fn visit_unit<E>(self) -> Result<Option<bool>, E> {
+            Ok(None)
+        }
+
+        fn visit_str<E: de::Error>(self, _: &str) -> Result<Option<bool>, E> {
+            Err(E::invalid_type(Unexpected::Other("a string"), &self))
+        }
+    }
+
+    deserializer.deserialize_any(FlagVisitor)
+}
+
+/// Reads a text that is an object, or null, as [`object`] reads a field.
+pub fn read_object<'de, T: Deserialize<'de>>(text: &'de [u8]) -> Result<Option<T>, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let found = object(&mut reader)?;
+    reader.end()?;
+    Ok(found)
 }
 
 /// The longest list that [`shallow`] keeps, and how deep it reads.

@@ -1,4 +1,4 @@
-//! Counts the JSON values of a text before it is parsed: each takes many times its text once it is parsed.
+//! What a text of JSON takes once it is parsed, and once a message quotes it. Both are known before it is parsed.
 
 /// Up to this upper bound, the exact count is not needed: most reviews have fewer values, and they take little memory.
 const ENOUGH: usize = 500;
@@ -36,9 +36,43 @@ fn after_string(mut rest: &[u8]) -> &[u8] {
     &[]
 }
 
+/// By how many bytes a message that quotes all of the text is longer than the text: it writes characters that cannot be printed
+/// as escapes.
+pub fn growth_when_quoted(body: &[u8]) -> usize {
+    // Almost every body is plain, and the library checks many bytes at a time.
+    if body.is_ascii() && memchr::memchr(0x7f, body).is_none() {
+        return 0;
+    }
+    let growth = |character: char| match character.escape_debug().len() {
+        1 => 0,
+        escaped => escaped.saturating_sub(character.len_utf8()),
+    };
+    let is_plain = |character: &char| character.is_ascii() && *character != '\u{7f}';
+    let characters = body.utf8_chunks().flat_map(|chunk| chunk.valid().chars());
+    characters.filter(|character| !is_plain(character)).map(growth).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn growth_is_that_of_the_quoted_text() {
+        for (text, growth) in [
+            ("plain \\ text", 0),
+            ("größe 設定", 0),
+            ("\u{7f}\u{7f}", 2 * 5),
+            ("\u{85}", 4),
+            ("a\u{301}b", 5),
+            ("\u{202e}", 5),
+        ] {
+            assert_eq!(growth_when_quoted(text.as_bytes()), growth, "{text:?}");
+            let quoted = format!("{text:?}").replace("\\\\", "\\");
+            assert_eq!(quoted.len(), text.len() + growth + 2, "{text:?}");
+        }
+        let broken = [b"\xff\x7f\xff".to_vec(), vec![0x7f; 9], vec![0xc3]].concat();
+        assert_eq!(growth_when_quoted(&broken), 10 * 5);
+    }
 
     #[test]
     fn no_value_is_left_out() {

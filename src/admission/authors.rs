@@ -16,10 +16,11 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     annotations,
-    cluster::{Api, ApiError, Version},
-    controller::{Name, Shared},
+    cluster::{Api, ApiError},
+    controller::Shared,
     resolve::Observed,
     snapshot::{Authorship, DIGITS, Digest, snapshot_name},
+    world::{Name, Version},
 };
 
 /// The most writes that are remembered.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::limits::ReviewLimits;
 use crate::{
-    json_values::count_values,
+    json_values::{count_values, growth_when_quoted},
     server::{Client, FairSemaphore, Permit, Pool, PoolPermit},
     telemetry::{Metrics, metrics::Limit},
 };
@@ -47,6 +47,8 @@ pub(super) struct ReviewMemory {
     pub(super) bytes: usize,
     /// The JSON values in the body.
     pub(super) values: usize,
+    /// How much longer a message is that quotes the body.
+    pub(super) growth: usize,
     /// The memory of what the body is parsed into, once it is granted.
     pub(super) parsed: Option<PoolPermit>,
     /// The memory of a large answer.
@@ -121,6 +123,7 @@ impl BodyBudget {
             _beyond: beyond,
             bytes: bytes.len(),
             values: count_values(&bytes),
+            growth: growth_when_quoted(&bytes),
             parsed: None,
             answer: None,
         };

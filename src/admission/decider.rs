@@ -14,14 +14,15 @@ use tokio::sync::Semaphore;
 use super::{bodies::KIB, limits::ReviewLimits, reads::ReadShare};
 use crate::{
     cluster::{
-        Api, ApiError, Created, Owner, Usage, ensure_snapshot,
+        Api, ApiError, Created, Usage, ensure_snapshot,
         facts::{Fact, FactReader, decide_with_reads, spare_digits},
     },
-    controller::{MAX_OWNERS, Name, Shared},
+    controller::Shared,
     resolve::{Decision, Facts, NamespaceFacts, Need, Observed, Request, Spares},
     schema::Schemas,
     snapshot::ObjectName,
     telemetry::{Metrics, metrics::Limit},
+    world::{MAX_OWNERS, Name, Owner},
 };
 
 /// How often facts may have to be read again. Each round answers the needs of the previous one. A round is lost only if

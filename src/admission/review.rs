@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    json::Str,
+    json::{self, Str},
     snapshot::{is_namespace_name, is_object_name},
     telemetry::metrics,
     text,
@@ -20,19 +20,26 @@ const KIND: &str = "AdmissionReview";
 const MAX_WARNINGS: usize = 5;
 /// The API server cuts longer warnings off (`maxLengthWarnings` in its webhook code is 256 characters).
 const MAX_WARNING_LENGTH: usize = 256;
+/// The longest message of an answer, in characters. A person reads no more, and an answer repeats texts of a review, which may be
+/// megabytes long.
+pub(super) const MAX_MESSAGE_LENGTH: usize = 4096;
+/// The longest text of a review that a message quotes, in characters.
+pub(super) const MAX_QUOTE: usize = 64;
+/// The longest uid that an answer repeats, in bytes. The API server makes one of 36.
+const MAX_UID: usize = 128;
 
 /// A request, borrowed from the body.
 #[derive(Debug)]
 pub struct Review<'a>(ReviewFields<'a>);
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"), rename_all = "camelCase")]
 struct Wire<'a> {
     #[serde(default)]
     api_version: Str<'a>,
     #[serde(default)]
     kind: Str<'a>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::object")]
     request: Option<ReviewFields<'a>>,
 }
 
@@ -41,8 +48,8 @@ struct Wire<'a> {
 struct ReviewFields<'a> {
     #[serde(default)]
     uid: Str<'a>,
-    #[serde(default)]
-    resource: Resource<'a>,
+    #[serde(default, deserialize_with = "json::object")]
+    resource: Option<Resource<'a>>,
     #[serde(default)]
     sub_resource: Option<Str<'a>>,
     #[serde(default)]
@@ -55,10 +62,10 @@ struct ReviewFields<'a> {
     object: Option<&'a RawValue>,
     #[serde(borrow, default)]
     old_object: Option<&'a RawValue>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::flag")]
     dry_run: Option<bool>,
-    #[serde(default)]
-    user_info: UserInfo<'a>,
+    #[serde(default, deserialize_with = "json::object")]
+    user_info: Option<UserInfo<'a>>,
 }
 
 /// Who makes a request.
@@ -69,7 +76,7 @@ struct UserInfo<'a> {
     username: Str<'a>,
 }
 
-impl<'a> ReviewFields<'a> {
+impl ReviewFields<'_> {
     /// Takes the name from the deleted object if the request has none: `deletecollection` sends one review for each object, and
     /// states the name only there.
     fn name_deleted(&mut self) {
@@ -77,8 +84,8 @@ impl<'a> ReviewFields<'a> {
         else {
             return;
         };
-        if let Ok(old) = serde_json::from_str::<NamedObject<'a>>(old.get()) {
-            self.name = old.metadata.name;
+        if let Some(metadata) = NamedObject::metadata_of(old.get()) {
+            self.name = metadata.name;
         }
     }
 }
@@ -87,8 +94,14 @@ impl<'a> ReviewFields<'a> {
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct NamedObject<'a> {
-    #[serde(default)]
-    metadata: NamedMetadata<'a>,
+    #[serde(default, deserialize_with = "json::object")]
+    metadata: Option<NamedMetadata<'a>>,
+}
+
+impl NamedObject<'_> {
+    fn metadata_of(object: &str) -> Option<NamedMetadata<'_>> {
+        json::read_object::<NamedObject<'_>>(object.as_bytes()).ok()??.metadata
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -129,19 +142,25 @@ pub enum ReviewError {
     /// An answer could not be matched to the request.
     #[error("the AdmissionReview's request has no uid")]
     NoUid,
+    /// The answer would be as long.
+    #[error("the uid of the AdmissionReview's request is longer than {MAX_UID} bytes")]
+    LongUid,
 }
 
 impl<'a> Review<'a> {
     /// Reads a body.
     pub fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
-        let wire: Wire<'a> = serde_json::from_slice(body)?;
+        let wire: Wire<'a> = json::read_object(body)?.unwrap_or_default();
         if *wire.api_version != *API_VERSION || *wire.kind != *KIND {
-            let (kind, api_version) = (wire.kind.to_string(), wire.api_version.to_string());
+            let [kind, api_version] = [&wire.kind, &wire.api_version].map(|text| quoted(text).into_owned());
             return Err(ReviewError::Kind { kind, api_version });
         }
         let mut request = wire.request.ok_or(ReviewError::NoRequest)?;
         if request.uid.is_empty() {
             return Err(ReviewError::NoUid);
+        }
+        if request.uid.len() > MAX_UID {
+            return Err(ReviewError::LongUid);
         }
         request.name_deleted();
         Ok(Self(request))
@@ -152,10 +171,10 @@ impl<'a> Review<'a> {
     pub fn refusal(&self, is_excluded: impl FnOnce(&str) -> bool) -> Option<String> {
         let (namespace, name) = (self.namespace(), self.name());
         if !namespace.is_empty() && !is_namespace_name(namespace) {
-            return Some(format!("invalid namespace {namespace:?}: the review is refused"));
+            return Some(format!("invalid namespace {:?}: the review is refused", quoted(namespace)));
         }
         if !name.is_empty() && !is_object_name(name) {
-            return Some(format!("invalid object name {name:?}: the review is refused"));
+            return Some(format!("invalid object name {:?}: the review is refused", quoted(name)));
         }
         is_excluded(namespace)
             .then(|| format!("namespace {namespace:?} is excluded from confrev: the review is refused"))
@@ -168,12 +187,12 @@ impl<'a> Review<'a> {
 
     /// The name of the user who makes the request. Anyone who reaches the port can send a review with any name.
     pub fn user(&self) -> &str {
-        &self.0.user_info.username
+        self.0.user_info.as_ref().map_or("", |user| &user.username)
     }
 
     /// Group and resource of the object.
     pub fn resource(&self) -> (&str, &str) {
-        (&self.0.resource.group, &self.0.resource.resource)
+        self.0.resource.as_ref().map_or(("", ""), |of| (&of.group, &of.resource))
     }
 
     /// Whether a whole object is created or updated: no subresource, no deletion.
@@ -197,8 +216,8 @@ impl<'a> Review<'a> {
         if !self.name().is_empty() {
             return Cow::Borrowed(self.name());
         }
-        let object = self.object().and_then(|object| serde_json::from_str::<NamedObject<'_>>(object).ok());
-        Cow::Owned(format!("{}*", object.map(|object| object.metadata.generate_name).unwrap_or_default()))
+        let metadata = self.object().and_then(NamedObject::metadata_of).unwrap_or_default();
+        Cow::Owned(format!("{}*", quoted(&metadata.generate_name)))
     }
 
     /// The object's namespace.
@@ -243,18 +262,23 @@ impl Answer {
 
     /// Refuses: another attempt fails too, until the request is changed.
     pub fn denied(message: impl Into<String>) -> Self {
-        Self { refusal: Some((403, message.into())), ..Self::default() }
+        Self::refused(403, &message.into())
     }
 
     /// Refuses for now: the same request may succeed later.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self { refusal: Some((503, message.into())), ..Self::default() }
+        Self::refused(503, &message.into())
+    }
+
+    fn refused(code: u16, message: &str) -> Self {
+        let message = text::short(message, MAX_MESSAGE_LENGTH);
+        Self { refusal: Some((code, text::line(&message).into_owned())), ..Self::default() }
     }
 
     /// The same answer with warnings for the user.
     #[must_use]
     pub fn with_warnings(mut self, warnings: Vec<String>) -> Self {
-        self.warnings = warnings;
+        self.warnings = shorten(warnings);
         self
     }
 
@@ -288,11 +312,8 @@ impl Answer {
             allowed: self.refusal.is_none(),
             patch_type: patch.as_ref().map(|_| "JSONPatch"),
             patch,
-            status: self
-                .refusal
-                .as_ref()
-                .map(|(code, message)| ResponseStatus { code: *code, message: text::line(message) }),
-            warnings: shorten(&self.warnings),
+            status: self.refusal.as_ref().map(|(code, message)| ResponseStatus { code: *code, message }),
+            warnings: &self.warnings,
         };
         serde_json::to_vec(&Envelope { api_version: API_VERSION, kind: KIND, response }).unwrap_or_default()
     }
@@ -317,37 +338,81 @@ struct ReviewResponse<'a> {
     patch: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<ResponseStatus<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
 }
 
 #[derive(Serialize)]
 struct ResponseStatus<'a> {
     code: u16,
-    message: Cow<'a, str>,
+    message: &'a str,
+}
+
+/// The start of a text of a review, for a message.
+fn quoted(text: &str) -> Cow<'_, str> {
+    text::short(text, MAX_QUOTE)
 }
 
 /// At most [`MAX_WARNINGS`] lines, each of them safe to show, and short enough to arrive whole.
-fn shorten(warnings: &[String]) -> Vec<Cow<'_, str>> {
-    let max = if warnings.len() > MAX_WARNINGS { MAX_WARNINGS - 1 } else { MAX_WARNINGS };
-    let mut short: Vec<_> = warnings.iter().take(max).map(|warning| truncate_warning(warning)).collect();
-    if warnings.len() > max {
-        short.push(Cow::Owned(format!("and {} more warnings", warnings.len() - max)));
+fn shorten(warnings: Vec<String>) -> Vec<String> {
+    let count = warnings.len();
+    let max = if count > MAX_WARNINGS { MAX_WARNINGS - 1 } else { MAX_WARNINGS };
+    let mut short: Vec<_> =
+        warnings.into_iter().take(max).map(|warning| truncate_warning(&warning)).collect();
+    if count > max {
+        short.push(format!("and {} more warnings", count - max));
     }
     short
 }
 
-fn truncate_warning(warning: &str) -> Cow<'_, str> {
-    let warning = text::line(warning);
-    if warning.chars().count() <= MAX_WARNING_LENGTH {
-        return warning;
-    }
-    Cow::Owned(warning.chars().take(MAX_WARNING_LENGTH - 1).chain(['…']).collect())
+/// An escape is longer than its character, so the text is cut before and after.
+fn truncate_warning(warning: &str) -> String {
+    let start = text::short(warning, MAX_WARNING_LENGTH);
+    text::short(&text::line(&start), MAX_WARNING_LENGTH).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever a review holds, what is said of it is short: a client needs no account to send one.
+    #[test]
+    fn refusals_quote_little() {
+        const LONG: usize = 1 << 20;
+        let del = "\u{7f}".repeat(LONG);
+        let review = |request: &str| {
+            format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","request":{request}}}"#)
+        };
+        let in_request = |field: &str| review(&format!(r#"{{"uid":"u","{field}":"{del}"}}"#));
+        let unreadable = [
+            format!("\"{del}\""),
+            format!(r#"{{"kind":"{del}","apiVersion":"{del}"}}"#),
+            review(&format!("\"{del}\"")),
+            review(&format!(r#"{{"uid":"{del}"}}"#)),
+            in_request("resource"),
+            in_request("userInfo"),
+            in_request("dryRun"),
+        ];
+        for body in unreadable {
+            let error = Review::parse(body.as_bytes()).unwrap_err();
+            // serde holds its message as it is.
+            assert!(error.to_string().len() < 1000 && format!("{error:?}").len() < 1000);
+        }
+        for field in ["namespace", "name"] {
+            let body = in_request(field);
+            let refusal = Review::parse(body.as_bytes()).unwrap().refusal(|_| false).unwrap();
+            assert!(refusal.len() < 1000, "{field}: {}", refusal.len());
+        }
+        let objects = [r#"{"metadata":"DEL"}"#, r#"{"metadata":{"generateName":"DEL"}}"#, r#""DEL""#];
+        for object in objects.map(|object| object.replace("DEL", &del)) {
+            let body = review(&format!(r#"{{"uid":"u","object":{object}}}"#));
+            let review = Review::parse(body.as_bytes()).unwrap();
+            assert!(review.display_name().len() < 1000);
+        }
+        for answer in [Answer::denied(del.clone()), Answer::allowed().with_warnings(vec![del.clone(); 9])] {
+            assert!(answer.to_json("u").len() < 100_000);
+        }
+    }
 
     /// `kubectl` prints messages and warnings as they are, and they repeat names and messages of others.
     #[test]

@@ -17,7 +17,7 @@ use super::{
     bodies::ReceivedBody,
     context::{Caller, Context, HandlerState},
     request::ReviewRequest,
-    review::{Answer, Review},
+    review::{Answer, MAX_QUOTE, Review},
     sources, workloads,
 };
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
     server::keep_until_sent,
     snapshot::SourceKind,
     telemetry::{metrics, traces},
+    text,
 };
 
 /// The path of the webhooks of workloads where the policy `confrev-carry` is in force. Only there, a mark is believed.
@@ -95,17 +96,18 @@ async fn answer_review<A: Api>(state: &HandlerState<A>, route: Route, request: R
             (metrics::ReviewOutcome::Failed, Err(refusal))
         }
         Ok(review) => {
-            if !span.is_disabled() {
-                span.record("k8s.namespace.name", review.namespace());
-                span.record("confrev.object", format!("{} {}", review.resource().1, review.name()));
-                span.record("confrev.dry_run", review.dry_run());
-            }
             if let Some(refusal) = review
                 .refusal(|namespace| !namespace.is_empty() && !state.shared.served().contains(namespace))
             {
                 let answer = Answer::denied(refusal);
                 (answer.outcome(), Ok(answer.to_json(review.uid())))
             } else {
+                if !span.is_disabled() {
+                    span.record("k8s.namespace.name", review.namespace());
+                    let resource = text::short(review.resource().1, MAX_QUOTE);
+                    span.record("confrev.object", format!("{resource} {}", review.name()));
+                    span.record("confrev.dry_run", review.dry_run());
+                }
                 call.client = call.client.of_namespace(review.namespace());
                 let decided = async {
                     let _turn = state.turns.begin(&mut memory, &call.client, call.deadline).await?;

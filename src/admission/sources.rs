@@ -18,7 +18,6 @@ use super::{
 use crate::{
     annotations,
     cluster::{Api, own_owners},
-    controller::Name,
     gate_settings::Texts,
     resolve::{
         Analysis, Observed, invalid_schema_for, invalid_set, parse_keep, parse_max_in_flight, run_arguments,
@@ -26,6 +25,7 @@ use crate::{
     },
     snapshot::{Digest, MAX_CONTENT, ObjectName, SourceKind, content_size},
     telemetry::metrics::Limit,
+    world::Name,
 };
 
 /// Finds labels and annotations of confrev's.
@@ -261,6 +261,13 @@ fn odd_counts(observed: &Observed) -> Vec<String> {
         warnings.push(format!(
             "annotation {}: not a count of at least 1, so rolls are not limited",
             annotations::MAX_IN_FLIGHT
+        ));
+    }
+    let report = observed.annotation(annotations::REPORT);
+    if report.is_some_and(|text| !["true", "false"].contains(&&*text)) {
+        warnings.push(format!(
+            "annotation {}: neither true nor false, so it counts as false",
+            annotations::REPORT
         ));
     }
     warnings

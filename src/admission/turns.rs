@@ -18,7 +18,8 @@ use crate::{
 /// The memory that a JSON value takes once it is parsed: a container, a volume, a map's entry. Measured over the structures that
 /// reviews are parsed into, whose largest take 184 bytes for the two values of `{},` in a list.
 const BYTES_PER_VALUE: usize = 96;
-/// The copies of a body that exist while it is decided on: the text of a source, and strings that have escapes.
+/// The copies of a body that exist while it is decided on: the text of a source, strings that have escapes, and a message that
+/// quotes it.
 const COPIES: usize = 2;
 /// The memory that an operation of a patch takes: the operation, its text, and the text in base64. With the longest names, of 253
 /// bytes, it is 1.3 to 1.7 kB.
@@ -58,10 +59,12 @@ impl Turns {
             let message = "too many bytes of reviews of this namespace at once (--max-bodies): try again\n";
             return Err((StatusCode::SERVICE_UNAVAILABLE, message).into_response());
         }
-        let (values, copies) = (memory.values, COPIES * memory.bytes);
+        let (values, growth) = (memory.values, memory.growth);
+        let copies = COPIES * memory.bytes + growth;
         let too_large = |most: usize| {
             let max = most.saturating_sub(copies) / BYTES_PER_VALUE;
-            format!("the review holds {values} JSON values, and may hold {max} (--max-bodies)\n")
+            let escapes = if growth == 0 { String::new() } else { format!(" and {growth} bytes of escapes") };
+            format!("the review holds {values} JSON values{escapes}, and may hold {max} (--max-bodies)\n")
         };
         let bytes = values * BYTES_PER_VALUE + copies;
         memory.parsed = Some(self.acquire(client, bytes, by, too_large).await?);

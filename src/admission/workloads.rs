@@ -3,11 +3,13 @@
 use super::{
     context::{Caller, Context, HandlerState},
     decider::Decider,
-    review::{Answer, Review},
+    review::{Answer, MAX_MESSAGE_LENGTH, Review},
 };
 use crate::{
-    cluster::{Api, ApiError, workload_owner},
+    cluster::{Api, ApiError},
     resolve::{Carried, Decision, Facts, MissingPolicy, Policy, Request, Unmarked, Workload, malformed},
+    text,
+    world::workload_owner,
 };
 
 /// Resolves the references of a workload. `is_marked`: the policy `confrev-carry` marks each write that is sent here.
@@ -141,8 +143,11 @@ fn read<'a, A>(
         return Err(Box::new(Answer::allowed().with_warnings(vec![warning])));
     };
     let parse = |json: &'a str| {
-        Workload::parse(kind, json)
-            .map_err(|error| Box::new(Answer::denied(format!("invalid {kind} {:?}: {error}", review.name()))))
+        Workload::parse(kind, json).map_err(|error| {
+            // It may quote a text of the review.
+            let error = text::short_display(&error, MAX_MESSAGE_LENGTH);
+            Box::new(Answer::denied(format!("invalid {kind} {:?}: {error}", review.name())))
+        })
     };
     let Some(object) = object else {
         return Err(Box::new(Answer::denied(format!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    inventory::{OptedIn, sources_of},
+    objects::{OptedIn, sources_of},
     target::Target,
 };
 use crate::{

@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 use super::{
     failure::Failure,
     impact,
-    inventory::{Inventory, LiveSource, OptedIn, Scope},
+    inventory::Inventory,
+    objects::{LiveSource, OptedIn, Scope},
     source_state, status,
     strategies::InstalledStrategies,
     target::Target,

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::{
     failure::Failure,
-    inventory::{label, text},
     manifests::{self, ManifestFlags},
+    objects::{label, text},
     output::{self, Colour, OutputFlag, OutputFormat, Text},
     target::{Flags, Target, UNANSWERED},
 };

@@ -8,10 +8,12 @@ use kube::config::Kubeconfig;
 
 use super::{
     failure::Failure,
-    inventory::{self, Inventory, OptedIn, Scope},
+    inventory::Inventory,
+    objects::{self, OptedIn, Scope},
     output::{self, Text},
     target::{Flags, HEADING, Target},
 };
+use crate::snapshot::is_object_name;
 
 /// Options of `completion`.
 #[derive(Debug, Args)]
@@ -108,7 +110,7 @@ fn takes_value(flag: &Arg) -> bool {
 async fn namespaces(program: &Command, before: &[String]) -> Result<Vec<String>, Failure> {
     let target = Target::find(&flags_of(program, before)).await?;
     let found = target.list("/api/v1/namespaces", "Namespace", "").await?;
-    Ok(found.iter().map(|namespace| inventory::text(namespace, "/metadata/name").to_owned()).collect())
+    Ok(found.iter().map(|namespace| objects::text(namespace, "/metadata/name").to_owned()).collect())
 }
 
 /// The names of contexts, clusters or users in the kubeconfig.
@@ -154,13 +156,14 @@ async fn objects(
     };
     let sources = |users: &[&OptedIn]| -> Vec<_> {
         let sources: BTreeSet<_> = users.iter().flat_map(|workload| workload.sources()).collect();
-        let sources = sources.into_iter();
+        // A template may refer to any text, and some shells execute what a completion offers.
+        let sources = sources.into_iter().filter(|source| is_object_name(&source.name));
         sources.map(|source| format!("{}/{}", source.kind.as_str().to_lowercase(), source.name)).collect()
     };
     let of_all = || sources(&workloads.iter().collect::<Vec<_>>());
     Ok(match (command, names.len()) {
         ("status" | "tree" | "show", 0) => references(&|_| true),
-        ("undo" | "unpin" | "pin", 0) => references(&|workload| workload.kind.rolls),
+        ("undo" | "unpin" | "roll" | "pin", 0) => references(&|workload| workload.kind.rolls),
         ("pause", 0) => references(&|workload| workload.kind.rolls && workload.record.track),
         ("resume", 0) => references(&|workload| workload.kind.rolls && !workload.record.track),
         ("waves", 0) => {
@@ -172,7 +175,7 @@ async fn objects(
         ("diff" | "wait", 0) => references(&|_| true).into_iter().chain(of_all()).collect(),
         ("diff", 1 | 2) | ("restore" | "revoke", 1) | ("pin", 2) => {
             let Some(source) = names.get(usize::from(command == "pin")) else { return Ok(Vec::new()) };
-            let history = super::history::History::read(&target, inventory::source_name(source)?).await?;
+            let history = super::history::History::read(&target, objects::source_name(source)?).await?;
             history.snapshots.into_iter().map(|(name, _)| name).collect()
         }
         _ => Vec::new(),

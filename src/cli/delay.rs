@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::analysis::JudgingRun;
-use crate::gates::Why;
+use crate::{gates::Why, world::WorkloadKey};
 
 /// Why a pending change is not rolled out yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) enum Delay {
     /// A gate holds the workload.
     Shut {
         /// The answer of the gate.
-        why: Why<String>,
+        why: Why<WorkloadKey>,
         /// The same, for people.
         reason: String,
         /// The AnalysisRun that decides about the next wave.

@@ -3,32 +3,34 @@
 //! Nothing records this. The delay of a workload follows from its own state and that of the others; a refusal follows from dry runs
 //! of the controller's own writes. Events are never read: any user may write them.
 
-use std::collections::BTreeMap;
-
 use http::Method;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
     admitted,
-    analysis::{self, JudgingRun},
+    analysis::{self, Judged},
     delay::Delay,
     failure::Failure,
-    gates::{self, Question},
-    group::Others,
-    inventory::{Inventory, OptedIn, Scope, Snapshot, SourceKey, text},
+    inventory::Inventory,
+    objects::{OptedIn, Scope, Snapshot, SourceKey, text},
     target::{Target, is_unanswered},
+    world::{self, ReadWorld},
 };
 use crate::{
     annotations,
     cluster::ApiError,
-    gates::{About, Answer, Why},
-    resolve::{
-        ChangeVerdict, Health, Member, Observed, Plan, Present, RollOrder, Spread, SpreadPolicy, Standing,
-        Use, Wait, Waiting, WorkloadView, order_of_namespace, roll_time,
-    },
+    gates::{self, About, Answer, Why},
+    resolve::{Observed, Plan, Record, Use, Wait, roll_time},
     snapshot::{ObjectName, SourceKind},
+    world::{Name, WorkloadKey},
 };
+
+/// Why a workload does not move, whatever its source holds.
+pub(super) fn of_workload(record: &Record, used: &Use) -> Option<Delay> {
+    let why = gates::of_workload::<WorkloadKey>(record, used)?;
+    Some(Delay::Shut { reason: why.text(&About::alone(&used.source)), why, run: None })
+}
 
 /// Why the workload has not rolled to the present content of a source; `None` if it is about to roll.
 pub(super) async fn of(
@@ -43,24 +45,24 @@ pub(super) async fn of(
     if is_unresolved_secret && let Some(delay) = probe(target, workload, Some(source)).await {
         return Ok(Some(delay));
     }
-    if let Some(delay) = gated(target, inventory, workload, source, present).await? {
-        return Ok(Some(delay));
+    let name = Name::new(workload.namespace(), source.clone());
+    let mut world = inventory.world(target).await;
+    // The other namespaces of the group are not read here: there may be many.
+    world.enter(target, workload.namespace()).await?;
+    world.add_source(&name, present);
+    let key = world.key(workload);
+    if let Some((about, why)) = world.shut(target, &key, source).await? {
+        let judged = world.spread(target, &about).await?;
+        return Ok(Some(delay(&world, &key, &about.object, judged, why)));
     }
-    // Those of one set move together or not at all.
-    for member in gates::others_of_set(target, inventory, workload, source, present).await? {
-        let (member, present) = member;
-        if let Some(delay) = gated(target, inventory, workload, &member, &present).await? {
-            return Ok(Some(delay));
-        }
-    }
-    let group = gates::settings(target, inventory, workload.namespace()).await?.group;
-    let policy = present.spread_policy();
+    let group = world.group(workload.namespace()).map(str::to_owned);
+    drop(world);
     let refused = match tried(target, workload, None).await {
         Tried::Passes => snapshot_refused(target, inventory, workload, source, present).await,
         Tried::Delayed(delay) => Some(delay),
         Tried::Unknown => None,
     };
-    let turn = group.filter(|_| policy.is_limited()).map(|group| {
+    let turn = group.filter(|_| present.spread_policy().is_limited()).map(|group| {
         let see = format!("see kubectl confrev waves {}", source.name);
         let reason = format!("waits for its turn in the group {group}, {see}");
         Delay::Shut { why: Why::Others(Wait::Turn), reason, run: None }
@@ -68,241 +70,61 @@ pub(super) async fn of(
     Ok(refused.or(turn))
 }
 
-/// The gate that keeps the workload from the present content of a source, whatever its other sources do.
-async fn gated(
-    target: &Target,
-    inventory: &Inventory,
-    workload: &OptedIn,
-    source: &ObjectName,
-    present: &Observed,
-) -> Result<Option<Delay>, Failure> {
-    // The other namespaces of the group are not read here: there may be many.
-    let settings = gates::settings(target, inventory, workload.namespace()).await?;
-    let policy = present.spread_policy();
-    let order = settings.order.map(|order| order_of_namespace(workload.namespace(), &order));
-    let orders = order.map(|order| (workload.namespace().to_owned(), order)).into_iter().collect();
-    let of_namespace = Others { orders, ..Others::default() };
-    let turn = match turn(inventory, workload, source, (&present.into(), &policy), &of_namespace) {
-        Some(turn) if settings.group.is_some() => Some(turn.in_group()),
-        Some(turn) => Some(turn.analysed(target, inventory, (source, present)).await?),
-        None => None,
-    };
-    gate(target, inventory, workload, (source, present), turn.as_ref()).await
-}
-
-/// The gate that keeps the workload from the present content of a source. `turn`: among the others, if they hold it.
-async fn gate(
-    target: &Target,
-    inventory: &Inventory,
-    workload: &OptedIn,
-    (source, present): (&ObjectName, &Observed),
-    turn: Option<&Turn<'_>>,
-) -> Result<Option<Delay>, Failure> {
-    let question = Question::read(target, inventory, workload, source, present, &BTreeMap::new()).await?;
-    let Some(mut question) = question else { return Ok(None) };
-    question.wait = turn.and_then(Turn::wait);
-    Ok(match question.answer() {
-        Answer::Open => None,
-        Answer::Wait(why) | Answer::Refuse(why) => Some(delay(source, turn, why)),
-    })
-}
-
-/// Why a workload would not move at once to a content that the source may get; an error: it would not move at all. `given` replaces the
-/// present sources, and `others` have the content in other namespaces. Unless the content is known, no verdict on it is.
+/// Why a workload would not move at once to a content that the source may get, which is the present one in this world; an error: it would
+/// not move at all. Unless the content is known, no verdict on it is.
 pub(super) async fn of_content(
-    (target, inventory, others): (&Target, &Inventory, &Others),
+    target: &Target,
+    inventory: &Inventory,
     workload: &OptedIn,
     source: &ObjectName,
     (content, is_known): (&Observed, bool),
-    given: &BTreeMap<&ObjectName, &Observed>,
 ) -> Result<Result<Option<Delay>, Delay>, Failure> {
-    let of = (&content.into(), &content.spread_policy());
-    let turn = turn(inventory, workload, source, of, others);
-    let turn = turn.map(|turn| Turn { spread: turn.spread.analysed(analysis::assumed), ..turn });
-    let Some(mut question) = Question::read(target, inventory, workload, source, content, given).await?
-    else {
-        return Ok(Ok(None));
-    };
-    question.wait = turn.as_ref().and_then(Turn::wait);
-    if !is_known {
-        question.forget_verdict();
+    let name = Name::new(workload.namespace(), source.clone());
+    let mut world = inventory.world(target).await;
+    world.enter(target, workload.namespace()).await?;
+    world.add_source(&name, content);
+    if world::is_in_set(content) {
+        world.add_sources_of(target, workload).await?;
     }
-    Ok(match question.answer() {
-        Answer::Open => Ok(None),
-        Answer::Wait(why) => Ok(Some(delay(source, turn.as_ref(), why))),
-        Answer::Refuse(why) => Err(delay(source, turn.as_ref(), why)),
+    if !is_known {
+        world.forget_verdict(&name);
+    }
+    let key = world.key(workload);
+    let spread = world.spread_assumed(&name);
+    // No workload has had a content that is not known, and no person has decided about it.
+    let is_verdict = |wait: &Wait<WorkloadKey>| matches!(wait, Wait::Bad(_) | Wait::Aborted | Wait::Refused);
+    let counts = |wait: &Wait<WorkloadKey>| is_known || !is_verdict(wait);
+    let words = |why| delay(&world, &key, source, spread.clone().map(|spread| (spread, None)), why);
+    Ok(match world.answer(&key, &name, spread.as_ref(), counts) {
+        None | Some(Answer::Open) => Ok(None),
+        Some(Answer::Wait(why)) => Ok(Some(words(why))),
+        Some(Answer::Refuse(why)) => Err(words(why)),
     })
 }
 
 /// Why a workload whose turn it is among the others does not move to the present content of a source; `None`: it may.
-pub(super) async fn of_next(
-    target: &Target,
-    inventory: &Inventory,
-    workload: &OptedIn,
-    source: &ObjectName,
-    present: &Observed,
-) -> Result<Option<Delay>, Failure> {
-    gate(target, inventory, workload, (source, present), None).await
+pub(super) fn of_next(world: &ReadWorld, key: &WorkloadKey, source: &Name) -> Option<Delay> {
+    match world.answer(key, source, None, |_| true)? {
+        Answer::Open => None,
+        Answer::Wait(why) | Answer::Refuse(why) => Some(delay(world, key, &source.object, None, why)),
+    }
 }
 
-/// A reason of the gates, with its words.
-fn delay(source: &ObjectName, turn: Option<&Turn<'_>>, why: Why<String>) -> Delay {
-    let about = About {
-        source,
-        spread: turn.map(|turn| &turn.spread),
-        has_failed: turn.is_some_and(Turn::has_failed),
-    };
+/// A reason of the gates, with its words. `judged`: how far the change has spread, if anything limits that.
+fn delay(
+    world: &ReadWorld,
+    key: &WorkloadKey,
+    source: &ObjectName,
+    judged: Option<Judged>,
+    why: Why<WorkloadKey>,
+) -> Delay {
+    let (spread, run) = judged.unzip();
+    let name = |other: &WorkloadKey| world.name(&key.namespace, other);
+    let has_failed = world.has_failed(key);
+    let about = About { source, spread: spread.as_ref(), has_failed, name: &name };
     let is_analysed = matches!(why, Why::Others(Wait::Analysis(_)));
-    let run = turn.and_then(|turn| turn.run.clone()).filter(|_| is_analysed);
+    let run = run.flatten().filter(|_| is_analysed);
     Delay::Shut { reason: why.text(&about), why, run }
-}
-
-/// The turn of a workload among the others, as the controller counts them.
-struct Turn<'w> {
-    workload: &'w OptedIn,
-    place: RollOrder,
-    spread: Spread<String>,
-    /// The AnalysisRun of the wave that ended.
-    run: Option<JudgingRun>,
-    /// The others of its group were not read.
-    is_in_group: bool,
-}
-
-/// The turn of a workload that waits for a content. `None`: the source lets it roll at once.
-fn turn<'w>(
-    inventory: &Inventory,
-    workload: &'w OptedIn,
-    source: &ObjectName,
-    (content, policy): (&Present, &SpreadPolicy),
-    others: &Others,
-) -> Option<Turn<'w>> {
-    if !policy.is_limited() && !others.present().any(|(_, present)| present.spread_policy().is_limited()) {
-        return None;
-    }
-    let Standing::Waits(Waiting { place }) = standing(inventory, workload, source, (content, policy)) else {
-        return None;
-    };
-    let spread = spread(inventory, workload.namespace(), source, (content, policy), others);
-    Some(Turn { workload, place, spread, run: None, is_in_group: false })
-}
-
-impl Turn<'_> {
-    /// The same in a group, whose other namespaces were not read: they decide about the order, and about the analysis.
-    fn in_group(self) -> Self {
-        Self { is_in_group: true, ..self }
-    }
-
-    /// The same, with the AnalysisRun that decides about it.
-    async fn analysed(
-        self,
-        target: &Target,
-        inventory: &Inventory,
-        (source, present): (&ObjectName, &Observed),
-    ) -> Result<Self, Failure> {
-        let (of, others) = ((self.workload.namespace(), present), Others::default());
-        let (spread, run) = analysis::apply(target, inventory, source, of, &others, self.spread).await?;
-        Ok(Self { spread, run, ..self })
-    }
-
-    /// Why others hold the workload.
-    fn wait(&self) -> Option<Wait<String>> {
-        let wait = self.spread.wait(self.has_failed(), self.place)?;
-        (!self.is_in_group || !matches!(wait, Wait::Turn | Wait::Analysis(_))).then_some(wait)
-    }
-
-    fn has_failed(&self) -> bool {
-        self.workload.record.health == Health::Failed
-    }
-}
-
-/// How far a change of a source has spread, as the controller derives it. `others`: the same change in other namespaces.
-pub(super) fn spread(
-    inventory: &Inventory,
-    namespace: &str,
-    source: &ObjectName,
-    (content, policy): (&Present, &SpreadPolicy),
-    others: &Others,
-) -> Spread<String> {
-    let users = standings(inventory, namespace, source, (content, policy), others);
-    spread_over(&users, inventory, namespace, source, (content, policy), others)
-}
-
-/// The same, from the states of the workloads, as [`standings`] returns them.
-pub(super) fn spread_over(
-    users: &[(String, Standing)],
-    inventory: &Inventory,
-    namespace: &str,
-    source: &ObjectName,
-    (content, policy): (&Present, &SpreadPolicy),
-    others: &Others,
-) -> Spread<String> {
-    let mut verdicts = Vec::new();
-    let mut strictest = policy.clone();
-    for (of, content, policy) in one_change(namespace, (content, policy), others) {
-        let stored = inventory.judged(of, source, &content.digests).map(|(_, snapshot)| snapshot.verdict());
-        let verdict = policy.verdict(source, &content.digests, stored);
-        verdicts.push(if of == namespace { verdict } else { verdict.from_elsewhere() });
-        if !strictest.has_settings_of(&policy) {
-            strictest = strictest.strictest(&policy);
-        }
-    }
-    if let Some(why) = others.invalid_order(namespace, inventory, source).filter(|_| strictest.is_ordered()) {
-        strictest = strictest.but_invalid(why);
-    }
-    let members =
-        users.iter().map(|(workload, standing)| Member { workload, standing: *standing, is_rolling: false });
-    let verdict = verdicts.into_iter().reduce(ChangeVerdict::strictest).unwrap_or_default();
-    Spread::of(&strictest, verdict, inventory.now(), members)
-}
-
-/// The namespaces of a change, each with the content and the policy of its source.
-fn one_change<'c>(
-    namespace: &'c str,
-    (content, policy): (&Present, &SpreadPolicy),
-    others: &'c Others,
-) -> impl Iterator<Item = (&'c str, Present, SpreadPolicy)> {
-    let present = others
-        .present()
-        .map(|(namespace, present)| (namespace, Present::from(present), present.spread_policy()));
-    std::iter::once((namespace, content.clone(), policy.clone())).chain(present)
-}
-
-/// The state of each workload in the namespaces of a change. Those of other namespaces are named with their namespace.
-pub(super) fn standings(
-    inventory: &Inventory,
-    namespace: &str,
-    source: &ObjectName,
-    of: (&Present, &SpreadPolicy),
-    others: &Others,
-) -> Vec<(String, Standing)> {
-    let mut all = Vec::new();
-    for (of, content, policy) in one_change(namespace, of, others) {
-        let in_it = inventory.workloads.iter().filter(|workload| workload.namespace() == of);
-        all.extend(in_it.map(|workload| {
-            let prefix = if of == namespace { String::new() } else { format!("{of}/") };
-            (prefix + &workload.reference(), standing(inventory, workload, source, (&content, &policy)))
-        }));
-    }
-    all
-}
-
-/// The state of a workload towards a content of a source.
-fn standing(
-    inventory: &Inventory,
-    workload: &OptedIn,
-    source: &ObjectName,
-    (content, policy): (&Present, &SpreadPolicy),
-) -> Standing {
-    let view = WorkloadView {
-        kind: &workload.kind,
-        path: [workload.namespace(), workload.name()],
-        namespace_order: inventory.orders.get(workload.namespace()).copied(),
-        health: workload.record.health,
-        source,
-        present: content,
-        set: policy.set.as_deref(),
-    };
-    workload.record.standing(&view, |used: &Use| inventory.held_digest(workload, used))
 }
 
 /// Creates a ConfigMap or Secret like the snapshot that the roll needs, as a dry run: a dry run of the roll creates no snapshot, which a

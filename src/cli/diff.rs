@@ -15,7 +15,8 @@ use super::{
     content::Content,
     failure::Failure,
     history::History,
-    inventory::{Inventory, Scope, source_name},
+    inventory::Inventory,
+    objects::{Scope, source_name},
     output::{self, Colour, Text},
     target::{Flags, Target},
 };

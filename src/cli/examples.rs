@@ -66,6 +66,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Who would roll if all of ConfigMap demo changed?", "kubectl confrev impact demo"),
             ("Before an apply", "kubectl confrev impact -f demo.yaml"),
             ("Before an apply of a kustomization", "kubectl confrev impact -k overlays/production"),
+            ("Before a namespace opts in", "kubectl confrev impact --opt-in shop"),
         ],
     ),
     (
@@ -97,6 +98,16 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         &[
             ("To the present content of all sources", "kubectl confrev unpin rollout/web"),
             ("Of one source", "kubectl confrev unpin rollout/web --source demo"),
+        ],
+    ),
+    (
+        "roll",
+        &[
+            (
+                "To the present content, without waiting for a window or a wave",
+                "kubectl confrev roll rollout/web",
+            ),
+            ("What would happen", "kubectl confrev roll rollout/web --dry-run"),
         ],
     ),
     ("pause", &[("Keep the config during an incident", "kubectl confrev pause deployment/web")]),

@@ -1,19 +1,20 @@
 //! The group of a namespace (`confrev.dev/group`): the sources that are one change with a source, in the other namespaces.
 
+use std::collections::BTreeMap;
+
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::Value;
 
 use super::{
     failure::Failure,
     history::History,
-    inventory::{Inventory, OptedIn, Scope, label, text},
+    inventory::Inventory,
+    objects::{LiveSource, Scope, label, text},
     output,
     target::Target,
+    world::settings_of,
 };
-use crate::{
-    annotations,
-    resolve::{Observed, order_of_namespace},
-    snapshot::ObjectName,
-};
+use crate::{annotations, resolve::Observed, snapshot::ObjectName, world::NamespaceSettings};
 
 /// The most namespaces that are read at the same time.
 const MAX_CONCURRENT_READS: usize = 8;
@@ -25,8 +26,8 @@ pub(super) struct Others {
     pub(super) group: Option<String>,
     /// The sources, each with its snapshots.
     pub(super) sources: Vec<History>,
-    /// The `order` of each namespace that has one. An error says why it cannot be followed.
-    pub(super) orders: Vec<(String, Result<i32, String>)>,
+    /// The settings of the namespaces.
+    pub(super) settings: BTreeMap<String, NamespaceSettings>,
 }
 
 impl Others {
@@ -38,7 +39,7 @@ impl Others {
             Err(error) => return Err(error),
         };
         let Some(group) = label(&own, annotations::GROUP).filter(|group| !group.is_empty()) else {
-            return Ok(Self { orders: order(&own).into_iter().collect(), ..Self::default() });
+            return Ok(Self { settings: [named(&own)].into(), ..Self::default() });
         };
         match Self::read(target, history, group).await {
             Err(Failure::Refused(reason)) => {
@@ -46,7 +47,8 @@ impl Others {
                     "the numbers are of namespace {:?} alone, but it is in the group {group:?}: {reason}",
                     target.namespace
                 ));
-                Ok(Self { group: Some(group.to_owned()), ..Self::default() })
+                let settings = [named(&own)].into();
+                Ok(Self { group: Some(group.to_owned()), settings, ..Self::default() })
             }
             other => other,
         }
@@ -68,7 +70,7 @@ impl Others {
     async fn read(target: &Target, history: &History, group: &str) -> Result<Self, Failure> {
         let selector = format!("{}={group}", annotations::GROUP);
         let namespaces = target.list("/api/v1/namespaces", "Namespace", &selector).await?;
-        let orders = namespaces.iter().filter_map(order).collect();
+        let settings = namespaces.iter().map(named).collect();
         let others = namespaces.iter().map(|namespace| text(namespace, "/metadata/name").to_owned());
         let others = others.filter(|name| *name != target.namespace);
         let reads = stream::iter(others).map(|namespace| async move {
@@ -83,7 +85,7 @@ impl Others {
             other.present.as_ref().zip(history.present.as_ref()).is_some_and(|(a, b)| a.same_content(b))
         };
         let sources = found.into_iter().flatten().filter(is_same).collect();
-        Ok(Self { group: Some(group.to_owned()), sources, orders })
+        Ok(Self { group: Some(group.to_owned()), sources, settings })
     }
 
     /// The present source of each other namespace.
@@ -91,31 +93,9 @@ impl Others {
         self.sources.iter().filter_map(|other| Some((other.namespace.as_str(), other.present.as_ref()?)))
     }
 
-    /// Why the `order` of a namespace cannot be followed that a workload of the change takes from it. `own`: the namespace that was
-    /// asked about.
-    pub(super) fn invalid_order(
-        &self,
-        own: &str,
-        inventory: &Inventory,
-        source: &ObjectName,
-    ) -> Option<&str> {
-        let has_source = |name: &str| name == own || self.sources.iter().any(|other| other.namespace == name);
-        let counts = |name: &str| {
-            let mut in_it = inventory.workloads.iter().filter(|workload| workload.namespace() == name);
-            let takes = |workload: &OptedIn| {
-                workload.record.pace.order.is_none() && workload.sources().contains(source)
-            };
-            has_source(name) && in_it.any(takes)
-        };
-        let mut orders = self.orders.iter().filter(|(name, _)| counts(name));
-        orders.find_map(|(_, order)| order.as_ref().err().map(String::as_str))
-    }
-
     /// Adds the workloads of the other namespaces, and what decides about their turn.
     pub(super) async fn join(&self, target: &Target, inventory: &mut Inventory) -> Result<(), Failure> {
-        let valid =
-            |(name, order): &(String, Result<i32, String>)| Some((name.clone(), *order.as_ref().ok()?));
-        inventory.orders = self.orders.iter().filter_map(valid).collect();
+        inventory.namespaces.clone_from(&self.settings);
         let reads = stream::iter(&self.sources).map(|other| async move {
             Inventory::read_moves(target, &Scope::Namespace(other.namespace.clone())).await
         });
@@ -124,13 +104,15 @@ impl Others {
             inventory.workloads.extend(other.workloads);
             inventory.snapshots.extend(other.snapshots);
         }
+        for History { namespace, source, present, .. } in &self.sources {
+            let present = present.clone().map(|present| LiveSource::Present(present.into()));
+            inventory.sources.extend(present.map(|present| ((namespace.clone(), source.clone()), present)));
+        }
         Ok(())
     }
 }
 
-/// The annotation `order` of a Namespace, with its name.
-fn order(namespace: &serde_json::Value) -> Option<(String, Result<i32, String>)> {
-    let order = super::inventory::annotation(namespace, annotations::ORDER)?;
-    let name = text(namespace, "/metadata/name");
-    Some((name.to_owned(), order_of_namespace(name, order)))
+/// The name of a Namespace, with its settings.
+fn named(namespace: &Value) -> (String, NamespaceSettings) {
+    (text(namespace, "/metadata/name").to_owned(), settings_of(namespace))
 }

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    inventory::{
-        self, Inventory, Scope, Snapshot, SourceKey, annotation, label, revision_template, source_name,
-        sources_of, text,
+    inventory::Inventory,
+    objects::{
+        self, Scope, Snapshot, SourceKey, annotation, label, revision_template, source_name, sources_of, text,
     },
     output::{self, OutputFlag, Row},
     target::{Flags, Target},
@@ -108,7 +108,7 @@ pub(super) struct History {
 impl History {
     /// Reads a source and its snapshots.
     pub(super) async fn read(target: &Target, source: ObjectName) -> Result<Self, Failure> {
-        let mut present = inventory::source(target, &(target.namespace.clone(), source.clone())).await?;
+        let mut present = objects::source(target, &(target.namespace.clone(), source.clone())).await?;
         let collection = format!("/api/v1/namespaces/{}/{}", target.namespace, source.kind.plural());
         let selector = format!(
             "{}={},{}={}",
@@ -127,8 +127,7 @@ impl History {
             .collect();
         // Digests of Secrets use a key of the installation, so contents are compared instead.
         for (_, snapshot) in snapshots.iter().filter(|_| source.kind == SourceKind::Secret) {
-            let read = Observed::read(source.kind, snapshot.value.to_string().into_bytes());
-            if let (Some(present), Ok(snapshot)) = (&mut present, read) {
+            if let (Some(present), Some(snapshot)) = (&mut present, snapshot.content()) {
                 present.learn(&snapshot);
             }
         }
@@ -244,7 +243,7 @@ pub(super) fn used_by(inventory: &Inventory, (namespace, object): &SourceKey) ->
     });
     let revisions =
         revisions.map(|revision| format!("{}/{}", text(revision, "/kind"), text(revision, "/metadata/name")));
-    workloads.map(super::inventory::OptedIn::reference).chain(revisions).collect()
+    workloads.map(super::objects::OptedIn::reference).chain(revisions).collect()
 }
 
 /// The number of bytes of keys and values, as encoded in the object.

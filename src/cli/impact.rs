@@ -4,37 +4,36 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{ArgGroup, Args};
 use serde::Serialize;
-use tokio::time::{Duration, Instant};
 
 use super::{
     delay::Delay,
     delays,
     failure::Failure,
-    group,
-    inventory::{self, Inventory, OptedIn, SNAPSHOTS, Scope, source_name},
+    flags::namespace_name,
+    given, group,
+    inventory::{Inventory, SNAPSHOTS},
+    joining,
     manifests::{self, ManifestFlags},
+    objects::{self, LiveSource, OptedIn, Scope, source_name},
     output::{self, OutputFlag, Row},
     source_state,
     target::{Flags, Target},
 };
 use crate::{
     annotations,
-    cluster::{
-        ApiError,
-        facts::{Fact, FactReader, decide_with_reads},
-    },
-    resolve::{Carried, Facts, Mode, Need, Observed, Plan, Present, Request, Use, Workload},
-    schema::Schemas,
-    server::Client,
+    resolve::{Facts, Mode, Observed, Plan, Present, Use},
     snapshot::{Digest, ObjectName, SourceKind},
 };
 
 /// Options of `impact`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("input").args(["source", "filename", "kustomize"]).required(true))]
+#[command(group = ArgGroup::new("input").args(["source", "filename", "kustomize", "opt_in"]).required(true))]
 pub(super) struct ImpactOptions {
     /// A source (NAME, configmap/NAME, secret/NAME): show which workloads would roll if all of it changed.
     source: Option<String>,
+    /// Show which workloads would roll if this namespace opted its workloads in, and what confrev would store.
+    #[arg(long, value_name = "NAMESPACE", value_parser = namespace_name)]
+    opt_in: Option<String>,
     #[command(flatten)]
     manifests: ManifestFlags,
     #[command(flatten)]
@@ -57,7 +56,7 @@ pub(super) struct Effect {
     /// Why it would not roll at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) delay: Option<String>,
-    /// The gate that delays it.
+    /// The gate that delays it, or keeps it where it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gate: Option<&'static str>,
     pub(super) why: String,
@@ -103,6 +102,9 @@ pub(super) type ChangedSource = (ObjectName, String, Option<Observed>);
 /// Runs the command.
 pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
     let target = Target::find(&options.flags).await?;
+    if let Some(namespace) = &options.opt_in {
+        return joining::run(&target, namespace, options.output.output).await;
+    }
     let mut changes: Vec<ChangedSource> = Vec::new();
     if let Some(source) = &options.source {
         changes.push((source_name(source)?, target.namespace.clone(), None));
@@ -138,7 +140,7 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
         let scope = Scope::Namespace(namespace.clone());
         let mut inventory = Inventory::read_workloads(target, &scope).await?;
         let is_used = inventory.workloads.iter().any(|workload| workload.sources().contains(source));
-        let present = match inventory::source(target, &(namespace.clone(), source.clone())).await {
+        let present = match objects::source(target, &(namespace.clone(), source.clone())).await {
             // The user may not read it.
             Err(Failure::Refused(_)) => None,
             Ok(None) if content.is_none() && !is_used => {
@@ -162,13 +164,19 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
             None => group::Others::default(),
         };
         others.join(target, &mut inventory).await?;
+        let then = given.get(namespace.as_str()).into_iter().flatten();
+        let then = then.map(|(source, content)| {
+            let content = LiveSource::Present(Observed::clone(content).into());
+            ((namespace.clone(), ObjectName::clone(source)), content)
+        });
+        inventory.sources.extend(then);
         let is_user =
             |workload: &&OptedIn| workload.namespace() == namespace && workload.sources().contains(source);
         let users: Vec<_> = inventory.workloads.iter().filter(is_user).collect();
         let first = effects.len();
         for workload in &users {
-            let (mut rolls, mut why) =
-                effect(target, workload, source, (content.as_ref(), present.as_ref())).await?;
+            let outcome = effect(target, workload, source, (content.as_ref(), present.as_ref())).await?;
+            let (mut rolls, mut why, own) = outcome.parts();
             let given = given.get(namespace.as_str()).filter(|_| rolls);
             let mut refusal = match given {
                 Some(given) => refusal(target, workload, given).await?,
@@ -188,10 +196,8 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
             let name = format!("{}/{}", source.kind.as_str(), source.name);
             let delay = match content_then.filter(|_| rolls) {
                 Some(then) => {
-                    let given = given.cloned().unwrap_or_default();
-                    let of = (target, &inventory, &others);
                     let then = (then, content.is_some());
-                    match delays::of_content(of, workload, source, then, &given).await? {
+                    match delays::of_content(target, &inventory, workload, source, then).await? {
                         Ok(delay) => delay,
                         Err(refused) => {
                             (rolls, is_refused, why) = (false, true, refused.to_string());
@@ -213,6 +219,7 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
                 why,
             };
             effect.set_delay(delay.as_ref());
+            effect.gate = effect.gate.or(own);
             effects.push(effect);
         }
         let rolling = effects[first..].iter().filter(|effect| effect.rolls).count();
@@ -224,15 +231,35 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
 }
 
 /// Whether a workload would roll, and why or why not.
+enum Outcome {
+    Rolls(String),
+    Stays(String),
+    /// By its own settings.
+    StaysBy(Delay),
+}
+
+impl Outcome {
+    /// Whether the workload rolls, why or why not, and the gate of its own settings.
+    fn parts(self) -> (bool, String, Option<&'static str>) {
+        match self {
+            Self::Rolls(why) => (true, why, None),
+            Self::Stays(why) => (false, why, None),
+            Self::StaysBy(delay) => (false, delay.to_string(), delay.gate()),
+        }
+    }
+}
+
 async fn effect(
     target: &Target,
     workload: &OptedIn,
     source: &ObjectName,
     (content, present): (Option<&Observed>, Option<&Observed>),
-) -> Result<(bool, String), Failure> {
+) -> Result<Outcome, Failure> {
+    let (rolls, stays) =
+        (|why: String| Ok(Outcome::Rolls(why)), |why: &str| Ok(Outcome::Stays(why.to_owned())));
     let record = &workload.record;
     let Some(used) = record.uses.iter().find(|used| used.source == *source) else {
-        return Ok((false, "does not use it".to_owned()));
+        return stays("does not use it");
     };
     let mode = content.or(present).map_or(Mode::Snapshot, |content| Present::from(content).mode_for(used));
     let as_written = match mode {
@@ -243,57 +270,51 @@ async fn effect(
         Mode::Live | Mode::Snapshot => None,
     };
     if let Some(why) = as_written {
-        return Ok((false, why.to_owned()));
-    }
-    if let Some(held) = used.snapshot.as_ref().filter(|_| used.on_hold) {
-        return Ok((false, format!("held at {held} (annotation {})", annotations::HOLD)));
+        return stays(why);
     }
     if !workload.kind.rolls {
-        return Ok((false, format!("a stored {} never changes", workload.kind)));
+        return stays(&format!("a stored {} never changes", workload.kind));
     }
-    if !record.track {
-        return Ok((false, "paused: it rolls to the change at its next apply".to_owned()));
+    if content.is_some_and(|content| record.has_seen(source, content.digests())) {
+        return stays("it has already taken this content into account");
+    }
+    if let Some(own) = delays::of_workload(record, used) {
+        return Ok(Outcome::StaysBy(own));
     }
     let is_unresolved_secret = source.kind == SourceKind::Secret && used.snapshot.is_none() && !used.live;
     if is_unresolved_secret
         && present.is_some()
         && let Some(delay @ Delay::SecretsOff) = delays::probe(target, workload, Some(source)).await
     {
-        return Ok((false, format!("its references stay as written: {delay}")));
+        return stays(&format!("its references stay as written: {delay}"));
     }
     let Some(content) = content else {
         let why =
             if used.whole { "it uses the whole source" } else { "it uses some keys: only if those change" };
         let end = if record.pinned(source).is_some() { ENDS_PIN } else { "" };
-        return Ok((true, format!("{why}{end}")));
+        return rolls(format!("{why}{end}"));
     };
-    if record.has_seen(source, content.digests()) {
-        return Ok((false, "it has already taken this content into account".to_owned()));
-    }
     let (held, from) = match &used.snapshot {
         _ if mode == Mode::Live => (source.clone(), "the source is live: every pod restarts".to_owned()),
         Some(snapshot) => (ObjectName::new(source.kind, snapshot.clone()), format!("from {snapshot}")),
-        None => return Ok((true, "it is not resolved yet".to_owned())),
+        None => return rolls("it is not resolved yet".to_owned()),
     };
-    let held = match inventory::source(target, &workload.key(&held)).await {
-        Err(Failure::Refused(_)) => return Ok((true, format!("{from}, unless the content is the same"))),
+    let held = match objects::source(target, &workload.key(&held)).await {
+        Err(Failure::Refused(_)) => return rolls(format!("{from}, unless the content is the same")),
         held => held?,
     };
     if held.as_ref().is_some_and(|held| source_state::reads_the_same(workload, source, held, content)) {
-        return Ok((false, "the keys that it reads do not change".to_owned()));
+        return stays("the keys that it reads do not change");
     }
     let rejected = record.pinned(source).zip(record.keys_of(source));
     if rejected.is_some_and(|(pinned, keys)| content.digests_of(Some(&keys)).judge(pinned) == Some(true)) {
-        return Ok((false, "the keys that it reads do not change: its undo or pin stays".to_owned()));
+        return stays("the keys that it reads do not change: its undo or pin stays");
     }
     let key = record.seen(source).and_then(Digest::key);
     let held = held.as_ref().and_then(|held| held.digests().iter().find(|digest| digest.key() == key));
     let is_pinned = record.keeps_other(used, held);
-    Ok((true, if is_pinned { from + ENDS_PIN } else { from }))
+    rolls(if is_pinned { from + ENDS_PIN } else { from })
 }
-
-/// How long a check against a schema may wait for its turn.
-const LONGEST_CHECK: Duration = Duration::from_secs(10);
 
 /// Added to the reason of a roll that ends an undo or a pin.
 const ENDS_PIN: &str = "; this ends its undo or pin: it rolls to the whole present content";
@@ -308,56 +329,11 @@ async fn refusal(
     let mut poked = serde_json::Value::clone(&workload.value);
     poked["metadata"]["annotations"][annotations::ROLL] =
         Plan::every(jiff::Timestamp::now(), true).to_value().into();
-    let (old, new) = (workload.value.to_string(), poked.to_string());
-    let read = |text| Workload::parse(&workload.kind, text).ok();
-    let (Some(old), Some(new)) = (read(&old), read(&new)) else { return Ok(None) };
     // If snapshots of Secrets are off, no template names one.
     let of_secret = |used: &Use| used.source.kind == SourceKind::Secret && used.snapshot.is_some();
     let secrets = workload.record.uses.iter().any(of_secret);
-    let request = Request {
-        namespace: workload.namespace(),
-        secrets,
-        new,
-        old: Some(old),
-        carried: Carried::default(),
-    };
-    let mut facts = Facts::default();
-    facts.set_rotated(target.rotated.clone());
-    let mut reader = GivenReader { target, namespace: request.namespace, given, schemas: Schemas::default() };
-    match decide_with_reads(&request, &mut facts, &mut reader).await.map_err(|error| target.failure(error)) {
-        // The user may not read a fact.
-        Err(Failure::Refused(_)) => Ok(None),
-        decision => Ok(decision?.denial),
-    }
-}
-
-/// Reads facts from the cluster, with the given contents in place of the current ones.
-struct GivenReader<'a> {
-    target: &'a Target,
-    namespace: &'a str,
-    given: &'a BTreeMap<&'a ObjectName, &'a Observed>,
-    schemas: Schemas,
-}
-
-impl FactReader for GivenReader<'_> {
-    type Error = ApiError;
-
-    async fn read(&mut self, needs: BTreeSet<Need>, facts: &mut Facts) -> Result<(), ApiError> {
-        for need in needs {
-            if let Need::Object(name) = &need
-                && let Some(content) = self.given.get(name)
-            {
-                facts.set_object(name.clone(), Some((*content).clone()));
-            } else if let Need::Schema(source) = need {
-                let Some(content) = facts.object(&source).flatten().cloned() else { continue };
-                let by = Instant::now() + LONGEST_CHECK;
-                let (api, client) = (&self.target.api, Client::default());
-                let failure = self.schemas.failure(api, (&client, by), self.namespace, &content).await?;
-                facts.set_verdict(source, failure);
-            } else if let Some(fact) = Fact::read(&self.target.api, self.namespace, need).await? {
-                fact.add_to(facts);
-            }
-        }
-        Ok(())
-    }
+    let update = (&workload.kind, &*workload.value, &poked);
+    let decided =
+        given::decide(target, workload.namespace(), update, secrets, given, &mut Facts::default()).await?;
+    Ok(decided.and_then(|decision| decision.denial))
 }

@@ -8,56 +8,31 @@ use std::{
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
 
-use super::{failure::Failure, output, target::Target};
+use super::{
+    failure::Failure,
+    objects::{
+        LiveSource, OptedIn, Scope, Snapshot, SourceKey, belongs_to_workload, is_called, is_owned, label,
+        source, text,
+    },
+    output,
+    target::Target,
+    world::ReadWorld,
+};
 use crate::{
     annotations,
     cluster::ApiError,
-    gate_settings::Texts,
     kinds::{REVISION_KINDS, WorkloadKind},
-    resolve::{Health, Observed, Record, Referrer, Use, Verdict, Workload},
-    snapshot::{Digest, Digests, ObjectName, Rotated, SourceKind, is_named_after},
-    template::SourceMap,
+    resolve::{Health, Referrer, Use},
+    snapshot::{Digest, ObjectName, SourceKind},
+    world::NamespaceSettings,
 };
 
 /// The most reads at the same time.
 const MAX_CONCURRENT_LISTS: usize = 16;
 /// The label selector of snapshots.
 pub(super) const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
-
-/// An object by namespace, kind and name.
-pub(super) type SourceKey = (String, ObjectName);
-
-/// An opted-in workload.
-#[derive(Clone, Debug)]
-pub(super) struct OptedIn {
-    /// Its kind.
-    pub(super) kind: WorkloadKind,
-    /// The object. The dashboard shares it between its states.
-    pub(super) value: Arc<Value>,
-    /// The facts that decisions use.
-    pub(super) record: Record,
-}
-
-/// A snapshot's metadata.
-#[derive(Clone, Debug)]
-pub(super) struct Snapshot {
-    /// Its source.
-    pub(super) source: ObjectName,
-    /// The digest in its annotation.
-    pub(super) digest: Option<Digest>,
-    /// When it was created.
-    pub(super) created: Timestamp,
-    /// The object: from a list with contents, or metadata alone.
-    pub(super) value: Arc<Value>,
-}
-
-impl Snapshot {
-    /// What is known about its content.
-    pub(super) fn verdict(&self) -> Option<Verdict> {
-        Verdict::read(|key| annotation(&self.value, key))
-    }
-}
 
 /// All objects that the commands read.
 #[derive(Debug, Default)]
@@ -74,12 +49,10 @@ pub(super) struct Inventory {
     pub(super) snapshots: BTreeMap<SourceKey, Snapshot>,
     /// The current sources.
     pub(super) sources: BTreeMap<SourceKey, LiveSource>,
-    /// The settings of each namespace that was read.
-    pub(super) namespaces: tokio::sync::Mutex<BTreeMap<String, NamespaceSettings>>,
-    /// AnalysisRuns and their templates that were read, by path: many workloads may wait for one run.
-    pub(super) analyses: tokio::sync::Mutex<BTreeMap<String, ReadObject>>,
-    /// The annotation `order` of namespaces, where it was read and is valid.
-    pub(super) orders: BTreeMap<String, i32>,
+    /// The settings of the namespaces of a group, as far as the user may read them, if they were asked for.
+    pub(super) namespaces: BTreeMap<String, NamespaceSettings>,
+    /// The same facts as the gates ask for them, made at their first use.
+    pub(super) world: OnceLock<Mutex<ReadWorld>>,
     /// What the user may not list, and what is therefore left out.
     pub(super) unread: Unread,
     /// The revisions and pods by controller, made at their first use.
@@ -115,20 +88,6 @@ impl Owned {
             pods: by_owner(&inventory.pods),
         }
     }
-}
-
-/// An object that may not exist; the API server's message if the user may not read it.
-pub(super) type ReadObject = Result<Option<Value>, String>;
-
-/// The settings of a namespace that decide when a change may reach its workloads.
-#[derive(Clone, Debug, Default)]
-pub(super) struct NamespaceSettings {
-    /// Its settings that are gates.
-    pub(super) gates: Texts,
-    /// The label `group`.
-    pub(super) group: Option<String>,
-    /// The annotation `order`.
-    pub(super) order: Option<String>,
 }
 
 /// Collections that the user may not list.
@@ -169,89 +128,6 @@ impl Unread {
     }
 }
 
-/// The result of reading an object.
-#[derive(Clone, Debug)]
-pub(super) enum LiveSource {
-    /// It exists.
-    Present(Arc<Observed>),
-    /// It does not exist.
-    Missing,
-    /// The user may not read it.
-    Forbidden,
-}
-
-/// The namespaces to read.
-#[derive(Clone, Debug)]
-pub(super) enum Scope {
-    /// One namespace.
-    Namespace(String),
-    /// All namespaces.
-    All,
-}
-
-impl Scope {
-    /// The path of a collection.
-    pub(super) fn collection(&self, group_version: &str, plural: &str) -> String {
-        let root = if group_version.contains('/') { "/apis" } else { "/api" };
-        match self {
-            Self::All => format!("{root}/{group_version}/{plural}"),
-            Self::Namespace(namespace) => format!("{root}/{group_version}/namespaces/{namespace}/{plural}"),
-        }
-    }
-}
-
-impl OptedIn {
-    /// Reads a workload; `None` if it does not have the form of its kind.
-    pub(super) fn read(kind: &WorkloadKind, value: impl Into<Arc<Value>>, rotated: &Rotated) -> Option<Self> {
-        let value = value.into();
-        let workload = Workload::read(kind, &*value).ok()?;
-        let record = Record::of(&workload, Health::of(&kind.kind, &value), rotated);
-        Some(Self { kind: kind.clone(), value, record })
-    }
-
-    /// A Job is its only revision; other workloads have revision objects.
-    pub(super) fn own_revision(&self) -> Option<&Value> {
-        (!self.kind.rolls).then_some(&self.value)
-    }
-
-    /// Its namespace.
-    pub(super) fn namespace(&self) -> &str {
-        text(&self.value, "/metadata/namespace")
-    }
-
-    /// Its name.
-    pub(super) fn name(&self) -> &str {
-        text(&self.value, "/metadata/name")
-    }
-
-    /// `Kind/name`.
-    pub(super) fn reference(&self) -> String {
-        format!("{}/{}", self.kind.kind, self.name())
-    }
-
-    /// The path of the object.
-    pub(super) fn path(&self) -> String {
-        let collection = Scope::Namespace(self.namespace().to_owned());
-        format!("{}/{}", collection.collection(&self.kind.api_version(), &self.kind.plural), self.name())
-    }
-
-    /// The `revision` label of its template.
-    pub(super) fn revision(&self) -> &str {
-        let template = self.value.pointer(&self.kind.template_pointer());
-        template.and_then(|template| label(template, annotations::REVISION)).unwrap_or_default()
-    }
-
-    /// The key of one of its sources or snapshots.
-    pub(super) fn key(&self, object: &ObjectName) -> SourceKey {
-        (self.namespace().to_owned(), object.clone())
-    }
-
-    /// Its sources, each once.
-    pub(super) fn sources(&self) -> BTreeSet<&ObjectName> {
-        self.record.uses.iter().map(|used| &used.source).collect()
-    }
-}
-
 /// The positions of the Rollouts that take their template from a workload.
 fn referrers(rollouts: &[Arc<Value>]) -> impl Iterator<Item = usize> {
     let refers = |rollout: &Value| rollout.pointer("/spec/workloadRef").is_some();
@@ -271,21 +147,15 @@ impl Inventory {
         self.snapshots.get(&workload.key(&held))?.digest
     }
 
-    /// The snapshot of a content that has the verdict, or gets it.
-    pub(super) fn judged(
-        &self,
-        namespace: &str,
-        source: &ObjectName,
-        content: &Digests,
-    ) -> Option<(&str, &Snapshot)> {
-        let is_its = |(key, snapshot): &(&SourceKey, &Snapshot)| {
-            key.0 == namespace
-                && snapshot.source == *source
-                && snapshot.digest.is_some_and(|digest| content.contains(&digest))
+    /// The facts as the gates ask for them.
+    pub(super) async fn world(&self, target: &Target) -> MutexGuard<'_, ReadWorld> {
+        let read = || {
+            let Self { workloads, snapshots, sources, namespaces, .. } = self;
+            ReadWorld::of(&target.kinds, workloads, snapshots, sources.clone(), namespaces, self.now())
         };
-        let with_content = || self.snapshots.iter().filter(is_its);
-        let found = with_content().find(|(_, snapshot)| snapshot.verdict().is_some());
-        found.or_else(|| with_content().next()).map(|(key, snapshot)| (&*key.1.name, snapshot))
+        let mut world = self.world.get_or_init(|| Mutex::new(read())).lock().await;
+        world.set_time(self.now());
+        world
     }
 
     /// Reads everything in the scope. It is an error if the user may not list a part of it.
@@ -553,7 +423,7 @@ impl Inventory {
 
 impl Unread {
     /// Lists a collection; nothing if the user may not list it, which is recorded.
-    async fn list(
+    pub(super) async fn list(
         &mut self,
         target: &Target,
         scope: &Scope,
@@ -606,13 +476,21 @@ async fn is_served(target: &Target, group_version: &str, plural: &str) -> bool {
 
 /// The label selector of opted-in workloads, with a further one.
 pub(super) fn opted_in(selector: &str) -> String {
+    both(selector, &format!("{0},{0}!=false", annotations::ENABLED))
+}
+
+/// The label selector of workloads without a label of their own, with a further one: their namespace decides.
+pub(super) fn undecided(selector: &str) -> String {
+    both(selector, &format!("!{}", annotations::ENABLED))
+}
+
+fn both(selector: &str, other: &str) -> String {
     let comma = if selector.is_empty() { "" } else { "," };
-    format!("{selector}{comma}{0},{0}!=false", annotations::ENABLED)
+    format!("{selector}{comma}{other}")
 }
 
 fn opted_in_of(target: &Target, kind: &WorkloadKind, items: Vec<Value>) -> impl Iterator<Item = OptedIn> {
-    // Jobs of a CronJob are left out.
-    let own = items.into_iter().filter(|item| !is_owned(item, |_| true));
+    let own = items.into_iter().filter(|item| !belongs_to_workload(item));
     own.filter_map(|item| OptedIn::read(kind, item, &target.rotated))
 }
 
@@ -631,109 +509,4 @@ pub(super) async fn workloads(target: &Target, scope: &Scope) -> Result<Vec<Opte
     }
     sort(&mut found);
     Ok(found)
-}
-
-/// Reads a source or snapshot, live.
-pub(super) async fn source(target: &Target, key: &SourceKey) -> Result<Option<Observed>, Failure> {
-    use crate::cluster::Api as _;
-    let read = target.api.read(&key.0, &key.1).await.map_err(|error| target.failure(error))?;
-    let Some(source) = read else { return Ok(None) };
-    let source = target.strategies.apply(&target.api, &key.0, source).await;
-    source.map(Some).map_err(|error| target.failure(error))
-}
-
-impl Snapshot {
-    /// Reads a snapshot; `None` if the object lacks the metadata of a snapshot, or its name.
-    pub(super) fn read(kind: SourceKind, value: impl Into<Arc<Value>>) -> Option<(SourceKey, Self)> {
-        let value = value.into();
-        let name = ObjectName::new(kind, text(&value, "/metadata/name"));
-        let source = ObjectName::new(kind, annotation(&value, annotations::SOURCE_NAME)?);
-        let digest: Option<Digest> =
-            annotation(&value, annotations::DIGEST).and_then(|digest| digest.parse().ok());
-        if digest.is_some_and(|digest| !is_named_after(&name.name, &source.name, &digest)) {
-            return None;
-        }
-        let created = text(&value, "/metadata/creationTimestamp").parse().ok()?;
-        let namespace = text(&value, "/metadata/namespace").to_owned();
-        Some(((namespace, name), Self { source, digest, created, value }))
-    }
-}
-
-/// The text at a JSON pointer; empty if it does not exist.
-pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// A label.
-pub(super) fn label<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
-    value["metadata"]["labels"][key].as_str()
-}
-
-/// An annotation.
-pub(super) fn annotation<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
-    value["metadata"]["annotations"][key].as_str()
-}
-
-/// The pod template of a revision object.
-pub(super) fn revision_template(revision: &Value) -> Option<&Value> {
-    let kind = REVISION_KINDS.iter().find(|kind| revision["kind"] == kind.kind)?;
-    kind.template.iter().try_fold(revision, |value, field| value.get(field))
-}
-
-/// The number of a revision, as kubectl and Argo Rollouts count the revisions of a workload.
-pub(super) fn revision_number(revision: &Value) -> Option<i64> {
-    // A Deployment that a Rollout takes its template from counts revisions of its own.
-    let keys = ["rollout.argoproj.io/revision", "deployment.kubernetes.io/revision"];
-    let stated = keys.iter().find_map(|key| annotation(revision, key)?.parse().ok());
-    stated.or_else(|| revision["revision"].as_i64())
-}
-
-/// The content of the `sources` annotation of a template.
-pub(super) fn sources_of(template: Option<&Value>) -> SourceMap<String> {
-    let entered = template.and_then(|template| annotation(template, annotations::SOURCES));
-    entered.and_then(SourceMap::parse).unwrap_or_default()
-}
-
-/// Whether the object has a controller whose uid fulfils `is`.
-pub(super) fn is_owned(value: &Value, mut is: impl FnMut(&str) -> bool) -> bool {
-    let owners = value["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|owner| owner["controller"] == true && is(text(owner, "/uid")))
-}
-
-/// Whether `text` names this kind: the kind, its resource or a common short name, with or without the group.
-pub(super) fn is_called(kind: &WorkloadKind, text: &str) -> bool {
-    const SHORT: [(&str, &str); 5] = [
-        ("deploy", "deployments"),
-        ("sts", "statefulsets"),
-        ("ds", "daemonsets"),
-        ("cj", "cronjobs"),
-        ("ro", "rollouts"),
-    ];
-    let (name, group) = text.split_once('.').map_or((text, None), |(name, group)| (name, Some(group)));
-    let name = name.to_ascii_lowercase();
-    let is_short = SHORT.contains(&(name.as_str(), kind.plural.as_str()));
-    group.is_none_or(|group| group == kind.group)
-        && (name == kind.kind.to_ascii_lowercase() || name == kind.plural || is_short)
-}
-
-/// The kind of sources with this name.
-pub(super) fn source_kind(text: &str) -> Option<SourceKind> {
-    match text.to_ascii_lowercase().as_str() {
-        "cm" | "configmap" | "configmaps" => Some(SourceKind::ConfigMap),
-        "secret" | "secrets" => Some(SourceKind::Secret),
-        _ => None,
-    }
-}
-
-/// Parses the name of a source: `name`, `configmap/name` or `secret/name`.
-pub(super) fn source_name(text: &str) -> Result<ObjectName, Failure> {
-    let (kind, name) = text.split_once('/').unwrap_or(("configmap", text));
-    let kind = source_kind(kind).ok_or_else(|| {
-        Failure::Usage(format!("invalid source {text:?}: use configmap/NAME or secret/NAME"))
-    })?;
-    if crate::snapshot::is_object_name(name) {
-        Ok(ObjectName::new(kind, name))
-    } else {
-        Err(Failure::Usage(format!("invalid object name {name:?}: use lower case letters, digits, - and .")))
-    }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, Command};
 
-use super::inventory::{is_called, source_kind};
+use super::objects::{is_called, source_kind};
 use crate::{kinds::Kinds, snapshot::is_object_name};
 
 /// Rewrites the words after the program's name to the form that the commands define.
@@ -36,8 +36,8 @@ fn join_names(program: &Command, words: Vec<String>) -> Vec<String> {
         // The workload and the snapshot; of `waves`, an action may come first.
         Some("pin" | "waves") => 2,
         Some(
-            "status" | "tree" | "history" | "show" | "diff" | "wait" | "impact" | "undo" | "unpin" | "pause"
-            | "resume" | "restore" | "revoke",
+            "status" | "tree" | "history" | "show" | "diff" | "wait" | "impact" | "undo" | "unpin" | "roll"
+            | "pause" | "resume" | "restore" | "revoke",
         ) => 1,
         _ => return words,
     };

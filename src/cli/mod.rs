@@ -18,11 +18,12 @@ mod explain;
 mod failure;
 mod fetch;
 mod flags;
-mod gates;
+mod given;
 mod group;
 mod history;
 mod impact;
 mod inventory;
+mod joining;
 mod limits;
 mod line;
 mod lint;
@@ -30,6 +31,7 @@ mod lint_report;
 mod manifests;
 mod moves;
 mod notifications;
+mod objects;
 mod output;
 mod pauses;
 mod prune;
@@ -43,9 +45,11 @@ mod status;
 mod strategies;
 mod target;
 mod tree;
+mod unprotected;
 mod version;
 mod wait;
 mod waves;
+mod world;
 
 use std::{ffi::OsString, path::Path, process::ExitCode};
 
@@ -90,7 +94,9 @@ enum Command {
     /// Pin a workload to a given snapshot of a source, until the source changes again.
     Pin(moves::Pin),
     /// Roll a workload to the present content of its sources, after an undo or a pin.
-    Unpin(moves::Unpin),
+    Unpin(moves::ToPresent),
+    /// Roll a workload to the present content of its sources now, whatever it waits for.
+    Roll(moves::ToPresent),
     /// Stop a workload from following changes.
     Pause(moves::Track),
     /// Let a workload follow changes again.
@@ -217,7 +223,8 @@ impl Command {
             Self::Impact(options) => impact::run(&options).await,
             Self::Undo(undo) => undo.run().await,
             Self::Pin(pin) => pin.run().await,
-            Self::Unpin(unpin) => unpin.run().await,
+            Self::Unpin(options) => options.run(moves::Ends::Decisions).await,
+            Self::Roll(options) => options.run(moves::Ends::Wait).await,
             Self::Pause(track) => track.run(false).await,
             Self::Resume(track) => track.run(true).await,
             Self::Restore(restore) => restore.run().await,

@@ -1,4 +1,4 @@
-//! `kubectl confrev undo`, `pin`, `unpin`, `pause` and `resume`: moving a workload between revisions of its config.
+//! `kubectl confrev undo`, `pin`, `unpin`, `roll`, `pause` and `resume`: moving a workload between revisions of its config.
 //!
 //! Every move is a plan in the annotation `roll`; no command writes into a template, so none owns a field of it. Every write is the user's
 //! own, is conditional on the state that was read, and passes admission like any other.
@@ -17,9 +17,8 @@ use super::{
     failure::Failure,
     flags::DryRun,
     history::History,
-    inventory::{
-        Inventory, OptedIn, Scope, label, revision_number, revision_template, source_name, sources_of,
-    },
+    inventory::Inventory,
+    objects::{OptedIn, Scope, label, revision_number, revision_template, source_name, sources_of},
     output,
     source_state::{self, SourceState, UsedSource},
     target::{Flags, Target},
@@ -84,9 +83,9 @@ pub(super) struct Pin {
     pub(super) common: Common,
 }
 
-/// Options of `unpin`.
+/// Options of `unpin` and `roll`.
 #[derive(Debug, Args)]
-pub(super) struct Unpin {
+pub(super) struct ToPresent {
     /// Only this source. Default: all sources.
     #[arg(long, value_name = "SOURCE")]
     pub(super) source: Option<String>,
@@ -515,21 +514,33 @@ impl Pin {
     }
 }
 
-impl Unpin {
-    /// Ends the hold of one source, or of all, and rolls to the current content.
-    pub(super) async fn run(&self) -> Result<(), Failure> {
+/// What ends with a move to the present content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// The undo, the pin and the hold: `unpin`.
+    Decisions,
+    /// The wait for a gate alone: `roll`.
+    Wait,
+}
+
+impl ToPresent {
+    /// Rolls to the present content of one source, or of all.
+    pub(super) async fn run(&self, ends: Ends) -> Result<(), Failure> {
         let target = Target::find(&self.common.flags).await?;
-        self.common.done(&self.make(target).await?.said)
+        self.common.done(&self.make(target, ends).await?.said)
     }
 
     /// Makes the move in this cluster. Returns lines for the user.
-    pub(super) async fn make(&self, target: Target) -> Result<Made, Failure> {
+    pub(super) async fn make(&self, target: Target, ends: Ends) -> Result<Made, Failure> {
         let only = self.source.as_deref().map(source_name).transpose()?;
         let found = self.common.find(target).await?;
         if let Some(source) = &only {
             found.must_use(source)?;
         }
-        found.unpin(only.as_ref(), self.force, self.common.dry_run).await
+        match ends {
+            Ends::Decisions => found.unpin(only.as_ref(), self.force, self.common.dry_run).await,
+            Ends::Wait => found.roll(only.as_ref(), self.force, self.common.dry_run).await,
+        }
     }
 }
 
@@ -541,31 +552,81 @@ impl FoundWorkload {
         forced: bool,
         dry_run: Option<DryRun>,
     ) -> Result<Made, Failure> {
-        let workload = self.workload.reference();
-        let mut sources = source_state::of_workload(&self.target, &self.inventory, &self.workload).await?;
-        sources.retain(|used| only.is_none_or(|only| *only == used.object));
-        let may_roll = |state: SourceState| {
-            matches!(state, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
-        };
-        let behind: Vec<_> = sources.iter().filter(|used| may_roll(used.standing)).collect();
+        let sources = self.sources(only).await?;
+        let behind: Vec<_> = sources.iter().filter(|used| may_unpin(used.standing)).collect();
         if let Some(hold) = self.hold_without(only) {
             return self.end_hold(&sources, &hold, forced, dry_run).await;
         }
         if behind.is_empty() {
-            let state = |used: &UsedSource| format!("{} {}", used.source, used.standing.word());
-            let states: Vec<_> = sources.iter().map(state).collect();
-            return Ok(Made::without_write(format!("{workload}: nothing to unpin: {}", states.join(", "))));
+            return Ok(Made::without_write(self.says_nothing("unpin", &sources)));
         }
+        let said = match only {
+            Some(source) => self.says(source, self.held().get(source), "its present content"),
+            None => {
+                format!("{}: rolls to the present content of all its sources", self.workload.reference())
+            }
+        };
+        self.move_to_present(&behind, forced, (vec![said], None), dry_run).await
+    }
+
+    /// Rolls to the present content of one source, or of all, of which the workload is behind, without waiting for a gate. Undos, pins and
+    /// holds stay. Returns a line for each source.
+    async fn roll(
+        &self,
+        only: Option<&ObjectName>,
+        forced: bool,
+        dry_run: Option<DryRun>,
+    ) -> Result<Made, Failure> {
+        let sources = self.sources(only).await?;
+        let is_behind = |state: SourceState| {
+            matches!(state, SourceState::Pending | SourceState::Paused | SourceState::Refused)
+        };
+        let behind: Vec<_> = sources.iter().filter(|used| is_behind(used.standing)).collect();
+        if behind.is_empty() {
+            let is_kept =
+                |used: &UsedSource| matches!(used.standing, SourceState::Pinned | SourceState::Held);
+            let said = self.says_nothing("roll", &sources);
+            let unpin = format!("to end that, run `kubectl confrev unpin {}`", self.workload.reference());
+            let is_kept = sources.iter().any(is_kept);
+            return Ok(Made::without_write(if is_kept { format!("{said}; {unpin}") } else { said }));
+        }
+        let held = self.held();
+        let says = |used: &&UsedSource| {
+            let says = self.says(&used.object, held.get(&used.object), "its present content");
+            let waits = used.reason.iter().map(|reason| format!(", and does not wait: {reason}"));
+            waits.fold(says, |says, waits| says + &waits)
+        };
+        self.move_to_present(&behind, forced, (behind.iter().map(says).collect(), None), dry_run).await
+    }
+
+    /// The states towards one source, or all.
+    async fn sources(&self, only: Option<&ObjectName>) -> Result<Vec<UsedSource>, Failure> {
+        let mut sources = source_state::of_workload(&self.target, &self.inventory, &self.workload).await?;
+        sources.retain(|used| only.is_none_or(|only| *only == used.object));
+        Ok(sources)
+    }
+
+    /// Moves to the present contents of these sources, with the `hold` annotation if it changes.
+    async fn move_to_present(
+        &self,
+        behind: &[&UsedSource],
+        forced: bool,
+        (said, hold): (Vec<String>, Option<&Hold>),
+        dry_run: Option<DryRun>,
+    ) -> Result<Made, Failure> {
         // References to a source in mode `live` stay as written.
         let goal = |used: &&UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
         let goals: BTreeMap<_, _> = behind.iter().filter_map(goal).collect();
-        let said = match only {
-            Some(source) => self.says(source, self.held().get(source), "its present content"),
-            None => format!("{workload}: rolls to the present content of all its sources"),
-        };
-        let moves = to_present_content(behind.iter().copied(), forced);
-        let after = self.plan(moves, &goals, None, dry_run).await?;
-        Ok(Made { said: vec![said], after, before: Some(self.workload.clone()) })
+        let present = |used: &&UsedSource| (used.object.clone(), Move { to: To::Present, forced });
+        let moves = behind.iter().map(present).collect();
+        let after = self.plan(moves, &goals, hold, dry_run).await?;
+        Ok(Made { said, after, before: Some(self.workload.clone()) })
+    }
+
+    fn says_nothing(&self, verb: &str, sources: &[UsedSource]) -> String {
+        let state = |used: &UsedSource| format!("{} {}", used.source, used.standing.word());
+        let states: Vec<_> = sources.iter().map(state).collect();
+        format!("{}: nothing to {verb}: {}", self.workload.reference(), states.join(", "))
     }
 
     /// Removes the annotation, or this source from it. If another source has an undo or a pin, that ends too.
@@ -580,31 +641,25 @@ impl FoundWorkload {
             .iter()
             .filter(|used| {
                 let state = if used.standing == SourceState::Held { used.beneath } else { used.standing };
-                matches!(state, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
+                may_unpin(state)
             })
             .collect();
-        // References to a source in mode `live` stay as written.
-        let goal = |used: &&UsedSource| Some((used.object.clone(), Goal::Other(used.snapshot.clone()?)));
-        let goals: BTreeMap<_, _> = moving.iter().filter_map(goal).collect();
-        let moves = to_present_content(moving.iter().copied(), forced);
-        let after = self.plan(moves, &goals, Some(hold), dry_run).await?;
+        let with_snapshot = moving.iter().filter(|used| used.snapshot.is_some());
+        let names: BTreeSet<_> = with_snapshot.map(|used| &used.object).collect();
+        let names: Vec<_> = names.into_iter().map(|source| &*source.name).collect();
         let workload = self.workload.reference();
-        let what = if goals.is_empty() {
-            "the hold ends".to_owned()
+        let said = if names.is_empty() {
+            format!("{workload}: the hold ends")
         } else {
-            let names: Vec<_> = goals.keys().map(|source| &*source.name).collect();
-            format!("the hold ends: rolls to the present content of {}", names.join(", "))
+            format!("{workload}: the hold ends: rolls to the present content of {}", names.join(", "))
         };
-        Ok(Made { said: vec![format!("{workload}: {what}")], after, before: Some(self.workload.clone()) })
+        self.move_to_present(&moving, forced, (vec![said], Some(hold)), dry_run).await
     }
 }
 
-/// Moves of these sources to their present contents.
-fn to_present_content<'u>(
-    used: impl Iterator<Item = &'u UsedSource>,
-    forced: bool,
-) -> BTreeMap<ObjectName, Move> {
-    used.map(|used| (used.object.clone(), Move { to: To::Present, forced })).collect()
+/// Whether `unpin` moves a workload that stands so towards a source.
+const fn may_unpin(state: SourceState) -> bool {
+    matches!(state, SourceState::Pinned | SourceState::Paused | SourceState::Pending)
 }
 
 impl Track {

@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use super::inventory::{Inventory, OptedIn, text};
+use super::{
+    inventory::Inventory,
+    objects::{OptedIn, text},
+};
 use crate::resolve::Health;
 
 /// A rollout that continues only after a command of a user.

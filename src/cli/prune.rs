@@ -10,16 +10,12 @@ use serde_json::Value;
 use super::{
     failure::Failure,
     history::used_by,
-    inventory::{Inventory, Scope, Snapshot, SourceKey, annotation, source, text},
+    inventory::Inventory,
+    objects::{Scope, Snapshot, SourceKey, annotation, source, text},
     output::{self, OutputFlag, Row},
     target::{Flags, Target},
 };
-use crate::{
-    annotations,
-    cluster::{Api as _, Version},
-    resolve::parse_keep,
-    snapshot::ObjectName,
-};
+use crate::{annotations, cluster::Api as _, resolve::parse_keep, snapshot::ObjectName, world::Version};
 
 /// Options of `prune`.
 #[derive(Debug, Args)]

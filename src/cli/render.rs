@@ -15,7 +15,10 @@ use super::{
 use crate::{
     annotations,
     kinds::{Kinds, WorkloadKind},
-    resolve::{self, Carried, Decision, Facts, NamespaceFacts, Need, Observed, Request, Spares, Workload},
+    resolve::{
+        self, Carried, Decision, Facts, NamespaceFacts, NamespaceOptIn, Need, Observed, Request, Spares,
+        Workload,
+    },
     schema::Schemas,
     snapshot::{Made, ObjectName, Rotated, snapshot_json},
 };
@@ -147,7 +150,7 @@ impl Given {
                 given.objects.insert((namespace, source.name), observed);
             } else if (&object["apiVersion"], &object["kind"]) == (&"v1".into(), &"Namespace".into()) {
                 let facts = NamespaceFacts {
-                    enabled: object["metadata"]["labels"][annotations::ENABLED] == "true",
+                    opt_in: NamespaceOptIn::read(object["metadata"]["labels"][annotations::ENABLED].as_str()),
                     secrets: object["metadata"]["annotations"][annotations::SECRETS] == "true",
                     live_secrets: object["metadata"]["annotations"][annotations::SECRETS_MODE] == "live",
                     terminating: false,

@@ -9,7 +9,8 @@ use super::{
     failure::Failure,
     flags::DryRun,
     history::History,
-    inventory::{self, Scope, Snapshot, source_name, text},
+    inventory::{self},
+    objects::{Scope, Snapshot, source_name, text},
     output::{self, Text},
     target::{Flags, Target},
 };

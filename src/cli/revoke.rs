@@ -20,11 +20,12 @@ use super::{
     failure::Failure,
     flags::DryRun,
     history::{History, used_by},
-    inventory::{
-        self, Inventory, OptedIn, SNAPSHOTS, Scope, Snapshot, SourceKey, annotation, is_owned, label,
-        revision_template, source_name, sources_of, text,
-    },
+    inventory::{Inventory, SNAPSHOTS},
     moves,
+    objects::{
+        self, OptedIn, Scope, Snapshot, SourceKey, annotation, is_owned, label, revision_template,
+        source_name, sources_of, text,
+    },
     output::{self, OutputFlag, Row},
     restore::confirm,
     target::{Flags, Target},
@@ -298,7 +299,7 @@ impl Revocation {
         let sources: BTreeSet<SourceKey> =
             found.snapshots.iter().map(|(key, snapshot)| (key.0.clone(), snapshot.source.clone())).collect();
         for key in sources {
-            let live = inventory::source(&self.target, &key).await?;
+            let live = objects::source(&self.target, &key).await?;
             if live.is_some_and(|live| self.is_revoked(&live)) {
                 return Err(Failure::Refused(format!(
                     "{} in namespace {:?} has the content that is revoked: change it first; nothing was written",

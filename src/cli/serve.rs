@@ -16,14 +16,15 @@ use super::{
 };
 use crate::{
     admission,
-    cluster::{self, ChosenStrategies, DigestKeys, IdentityError, KeyKeeper, KubeApi, Lease, Reach},
-    controller::{self, Leadership, Served, Shared, State},
+    cluster::{self, IdentityError, KeyKeeper, KubeApi, Lease, Reach},
+    controller::{self, Leadership, Shared, State},
     notify::Notifier,
     schema::Schemas,
     server,
     snapshot::{CopiedLabel, CopiedLabelError},
     telemetry::{self, Metrics, Readiness, Traces, log},
     tls::{self, WebhookUrl, webhooks},
+    world::{ChosenStrategies, DigestKeys, Served},
 };
 
 /// How long requests are still served after the replica becomes unready: endpoints follow with a delay.
@@ -35,6 +36,7 @@ const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// Options of `serve`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub(super) struct ServeOptions {
     /// The address on which admission is served, over TLS.
     #[arg(long, env = "CONFREV_LISTEN", default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
@@ -85,6 +87,10 @@ pub(super) struct ServeOptions {
     /// revision.
     #[arg(long, env = "CONFREV_SETTLE", default_value = "1s", value_name = "DURATION", value_parser = signed_duration)]
     settle: SignedDuration,
+    /// Keep the state of each change in the annotation confrev.dev/change of its source, unless the source has
+    /// confrev.dev/report=false.
+    #[arg(long, env = "CONFREV_REPORT_CHANGES")]
+    report_changes: bool,
     /// Snapshot the Secrets of workloads that request it. Without this flag, confrev reads no Secret of a workload, and needs
     /// no right to read one.
     #[arg(long, env = "CONFREV_SECRETS")]
@@ -252,6 +258,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let rotated = options.rotated.in_force();
     let state = State::new(Arc::clone(&kinds), controller_config(&options))
         .under(strategies.clone())
+        .reporting(options.report_changes)
         .keyed_by(keys.clone())
         .serving(served(&options))
         .naming_at_most(options.limits.of_reviews().reads)

@@ -16,9 +16,9 @@ use super::{
     diff::{self, Changes, Side},
     failure::Failure,
     history::stated_change,
-    inventory::{
-        Inventory, Scope, is_called, is_owned, revision_number, revision_template, source_kind, sources_of,
-        text,
+    inventory::Inventory,
+    objects::{
+        Scope, is_called, is_owned, revision_number, revision_template, source_kind, sources_of, text,
     },
     output::{self, OutputFlag, OutputFormat, Text},
     target::{Flags, Target},

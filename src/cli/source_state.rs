@@ -10,7 +10,8 @@ use super::{
     delay::Delay,
     delays,
     failure::Failure,
-    inventory::{Inventory, LiveSource, OptedIn, Snapshot, SourceKey, source},
+    inventory::Inventory,
+    objects::{LiveSource, OptedIn, Snapshot, SourceKey, source},
     pauses::Pause,
     target::Target,
 };
@@ -156,11 +157,11 @@ pub(super) async fn of_workload(
         if used.on_hold {
             standing = SourceState::Held;
         }
-        let delay = match present {
-            LiveSource::Present(present) if standing == SourceState::Pending => {
+        let delay = match (own_reason(workload, used, beneath), present) {
+            (None, LiveSource::Present(present)) if standing == SourceState::Pending => {
                 delays::of(target, inventory, workload, &used.source, present).await?
             }
-            _ => None,
+            (own, _) => own,
         };
         match &delay {
             Some(Delay::Refused(_) | Delay::Shut { why: Why::Refused { .. }, .. }) => {
@@ -185,9 +186,16 @@ pub(super) fn at_a_glance(inventory: &Inventory, workload: &OptedIn) -> Vec<Used
         let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&LiveSource::Forbidden);
         let beneath = without_contents(workload, inventory, used, present);
         let standing = if used.on_hold { SourceState::Held } else { beneath };
-        found.push(UsedSource::new((used, present), standing, beneath, None));
+        let own = own_reason(workload, used, beneath);
+        found.push(UsedSource::new((used, present), standing, beneath, own));
     }
     found
+}
+
+/// Why a workload does not move to other content of a source, by its own settings. `beneath`: its state without a hold.
+fn own_reason(workload: &OptedIn, used: &Use, beneath: SourceState) -> Option<Delay> {
+    let is_behind = matches!(beneath, SourceState::Pending | SourceState::Paused);
+    is_behind.then(|| delays::of_workload(&workload.record, used)).flatten()
 }
 
 /// Whether a use needs no state of its own. A second snapshot of one source is recorded under its own name; the first one decides

@@ -9,11 +9,13 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    inventory::{Inventory, OptedIn, Scope, label},
+    inventory::Inventory,
+    objects::{OptedIn, Scope, label},
     output::{self, OutputFlag, OutputFormat, Row},
     pauses,
     source_state::{self, UsedSource},
     target::{Flags, Target},
+    unprotected::{self, Unprotected},
 };
 use crate::annotations;
 
@@ -61,7 +63,8 @@ pub(super) struct WorkloadStatus {
     /// Why the workload or its rollout is in this state, if that needs mention.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) reasons: Vec<String>,
-    /// The state of a Rollout that takes its template from another workload, in place of its sources.
+    /// In place of its sources: the state of a Rollout that takes its template from another workload, or of a workload that is not opted
+    /// in yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) template: Option<String>,
 }
@@ -103,11 +106,13 @@ pub(super) async fn run(options: &StatusOptions) -> Result<(), Failure> {
     let scope = if options.all_namespaces { Scope::All } else { Scope::Namespace(target.namespace.clone()) };
     let mut shown = String::new();
     loop {
-        let inventory = Inventory::read_partly(&target, &scope).await?;
+        let mut inventory = Inventory::read_partly(&target, &scope).await?;
+        let labels = options.selector.as_deref().unwrap_or_default();
+        let unprotected = unprotected::read(&target, &scope, labels, &mut inventory.unread).await?;
         if shown.is_empty() {
             inventory.unread.warn();
         }
-        let rows = rows(&target, &scope, &inventory, options).await?;
+        let rows = rows(&target, &scope, &inventory, unprotected, options).await?;
         if !options.watch {
             return output::list(options.output.output, &rows, &nothing(&scope, options));
         }
@@ -148,10 +153,17 @@ async fn rows(
     target: &Target,
     scope: &Scope,
     inventory: &Inventory,
+    mut unprotected: Vec<Unprotected<'_>>,
     options: &StatusOptions,
 ) -> Result<Vec<WorkloadStatus>, Failure> {
+    if let Some(name) = &options.workload {
+        unprotected.retain(|workload| workload.is_named(name));
+    }
     let workloads: Vec<&OptedIn> = match (&options.workload, &options.selector) {
-        (Some(name), _) => vec![inventory.find(target, name)?],
+        (Some(name), _) => match inventory.find(target, name) {
+            Err(Failure::NotFound(_)) if !unprotected.is_empty() => Vec::new(),
+            found => vec![found?],
+        },
         (None, Some(selector)) => inventory.selected(target, scope, selector).await?,
         (None, None) => inventory.workloads.iter().collect(),
     };
@@ -160,7 +172,29 @@ async fn rows(
         let sources = source_state::of_workload(target, inventory, workload).await?;
         Ok::<_, Failure>(status(inventory, workload, sources, show_namespace))
     });
-    stream::iter(rows).buffered(8).try_collect().await
+    let mut rows: Vec<_> = stream::iter(rows).buffered(8).try_collect().await?;
+    rows.extend(unprotected.iter().map(|workload| not_protected(workload, show_namespace)));
+    let name = |row: &WorkloadStatus| {
+        let name = row.workload.split_once('/').map_or("", |(_, name)| name).to_owned();
+        (row.namespace.clone(), name)
+    };
+    rows.sort_by_key(name);
+    Ok(rows)
+}
+
+/// The row of a workload that is not opted in yet.
+fn not_protected(workload: &Unprotected<'_>, show_namespace: bool) -> WorkloadStatus {
+    WorkloadStatus {
+        show_namespace,
+        namespace: workload.namespace.clone(),
+        workload: workload.reference(),
+        config: String::new(),
+        pods: BTreeMap::new(),
+        rollout: "-",
+        sources: Vec::new(),
+        reasons: vec![format!("its next deployment opts it in (namespace: {}=next)", annotations::ENABLED)],
+        template: Some("not protected".to_owned()),
+    }
 }
 
 /// The status of one workload.

@@ -6,9 +6,8 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    inventory::{
-        Inventory, OptedIn, Scope, annotation, label, revision_number, revision_template, sources_of, text,
-    },
+    inventory::Inventory,
+    objects::{OptedIn, Scope, annotation, label, revision_number, revision_template, sources_of, text},
     output::{self, Colour, OutputFlag, OutputFormat, Text},
     pauses, source_state, status,
     target::{Flags, Target},

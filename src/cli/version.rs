@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    inventory::text,
+    objects::text,
     output::{self, OutputFlag, OutputFormat},
     target::{Flags, Target},
 };

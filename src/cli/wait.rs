@@ -12,7 +12,8 @@ use super::{
     delay::Delay,
     duration,
     failure::Failure,
-    inventory::{Inventory, LiveSource, OptedIn, Scope, source_name},
+    inventory::Inventory,
+    objects::{LiveSource, OptedIn, Scope, source_name},
     output,
     pauses::{self, Pause},
     source_state::{self, SourceState},
@@ -236,31 +237,30 @@ pub(super) async fn of_workload(
             // A Job never changes, so it is not counted.
             SourceState::AsCreated => count = 0,
             SourceState::Pending => return Ok(pending(of, used.delay.as_ref(), deadline)),
-            SourceState::Paused => {
-                return Ok(WaitState::Stuck(format!(
-                    "{of}: it does not follow changes, see kubectl confrev resume"
-                )));
-            }
             SourceState::Pinned => {
                 return Ok(WaitState::Stuck(format!(
                     "{of}: an undo or a pin keeps its snapshot, see kubectl confrev unpin"
                 )));
             }
             SourceState::Held if used.beneath.is_plain() => {}
-            SourceState::Held => {
-                return Ok(WaitState::Stuck(format!(
-                    "{of}: annotation {} keeps its snapshot, see kubectl confrev unpin",
-                    annotations::HOLD
-                )));
-            }
-            SourceState::Refused => {
+            state @ (SourceState::Paused | SourceState::Held | SourceState::Refused) => {
                 let remedy = match &used.delay {
-                    Some(Delay::Shut { why, .. }) => why.remedy(&used.object),
+                    Some(Delay::Shut { why, .. }) => why.remedy(&used.object, &name),
                     _ => None,
                 };
-                return Ok(WaitState::Stuck(match remedy {
-                    Some(remedy) => format!("{of}: correct the content, or run {remedy}"),
-                    None => format!("{of}: remove the cause, and confrev tries again within a minute"),
+                return Ok(WaitState::Stuck(match (state, remedy) {
+                    (SourceState::Refused, Some(remedy)) => {
+                        format!("{of}: correct the content, or run {remedy}")
+                    }
+                    (SourceState::Refused, None) => {
+                        format!("{of}: remove the cause, and confrev tries again within a minute")
+                    }
+                    (_, Some(remedy)) => format!("{of}: to move it, run {remedy}"),
+                    // The source is missing, or an undo or a pin keeps its content, too.
+                    (_, None) => format!(
+                        "{of}: annotation {} keeps its snapshot, see kubectl confrev unpin",
+                        annotations::HOLD
+                    ),
                 }));
             }
             SourceState::SecretsOff => {

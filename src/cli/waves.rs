@@ -17,15 +17,18 @@ use super::{
     flags::DryRun,
     group::Others,
     history::History,
-    inventory::{Inventory, LiveSource, OptedIn, Scope, Snapshot, annotation, source_name},
+    inventory::Inventory,
+    objects::{LiveSource, Scope, Snapshot, annotation, source_name},
     output::{self, OutputFlag, OutputFormat, Row, Text},
     target::{Flags, Target},
+    world::{self, ReadWorld},
 };
 use crate::{
     annotations,
     gates::{self, About, Why},
-    resolve::{ALL_WAVES, Health, Observed, Present, Progress, Standing, UserAction, UserDecision, Verdict},
+    resolve::{ALL_WAVES, Health, Observed, Progress, Standing, UserAction, UserDecision, Verdict},
     snapshot::{Authorship, ObjectName},
+    world::{Name, WorkloadKey},
 };
 
 /// How often `--watch` reads the state.
@@ -482,35 +485,40 @@ async fn status_of(
     }
     let mut inventory = Inventory::read_moves(target, &Scope::Namespace(target.namespace.clone())).await?;
     others.join(target, &mut inventory).await?;
-    let content = Present::from(present);
-    let change = (&content, &policy);
-    let standings = delays::standings(&inventory, &target.namespace, source, change, others);
-    let spread = delays::spread_over(&standings, &inventory, &target.namespace, source, change, others);
+    let name = Name::new(target.namespace.as_str(), source.clone());
+    let mut world = inventory.world(target).await;
+    world.enter(target, &target.namespace).await?;
+    world.add_source(&name, present);
+    let named = |key: &WorkloadKey| world.name(&target.namespace, key);
     let (mut moved_workloads, mut rolls) = (Vec::new(), BTreeSet::new());
-    for (workload, standing) in standings {
+    for (workload, standing) in world.standings(&name) {
         let Standing::Moved(moved) = standing else { continue };
         if matches!(moved.health, Health::Progressing | Health::Unobserved) {
-            rolls.insert(workload.clone());
+            rolls.insert(named(&workload));
         }
-        moved_workloads.push(workload);
+        moved_workloads.push(named(&workload));
     }
     moved_workloads.sort();
-    let of = (target.namespace.as_str(), present);
-    let (spread, analysis) = analysis::apply(target, &inventory, source, of, others, spread).await?;
+    let judged = world.spread(target, &name).await?;
+    let Some((spread, analysis)) = judged else {
+        return Err(Failure::NotFound(format!("{source} has no waves")));
+    };
     let Some(progress) = spread.progress() else {
         return Err(Failure::NotFound(format!("{source} has no waves")));
     };
     let snapshot = snapshot_of(history).unwrap_or_default();
     let waiting = progress.total > progress.moved;
-    let about = About { source, spread: Some(&spread), has_failed: false };
     let why = spread.reason().filter(|_| waiting).map(Why::Others);
-    let reason = match why {
-        None if waiting => gate(target, &inventory, source, present, &progress.next).await?,
-        why => why.map(|why| (why.text(&about), Some(why.gate().name()))),
+    let gated = match why {
+        None if waiting => gate(target, &inventory, &mut world, (&name, present), &progress.next).await?,
+        _ => None,
     };
+    let named = |key: &WorkloadKey| world.name(&target.namespace, key);
+    let about = About { source, spread: Some(&spread), has_failed: false, name: &named };
+    let reason = why.map(|why| (why.text(&about), Some(why.gate().name()))).or(gated);
     let group = others.group.clone();
     let aborted = is_aborted(history);
-    let status = of_progress(source, target, snapshot, progress, reason);
+    let status = of_progress(source, target, snapshot, progress, &named, reason);
     let (rolling, unhealthy) =
         status.unhealthy.iter().cloned().partition(|workload| rolls.contains(workload));
     let complete = spread.is_complete();
@@ -532,22 +540,24 @@ async fn status_of(
 async fn gate(
     target: &Target,
     inventory: &Inventory,
-    source: &ObjectName,
-    present: &Observed,
-    next: &[String],
+    world: &mut ReadWorld,
+    (source, present): (&Name, &Observed),
+    next: &[WorkloadKey],
 ) -> Result<Option<(String, Option<&'static str>)>, Failure> {
     let mut first = None;
-    for reference in next.iter().take(GATED) {
-        let is_it = |workload: &&OptedIn| {
-            workload.namespace() == target.namespace && workload.reference() == *reference
-        };
-        let Some(workload) = inventory.workloads.iter().find(is_it) else { return Ok(None) };
-        let delay = match delays::of_next(target, inventory, workload, source, present).await? {
+    for key in next.iter().take(GATED) {
+        let mut workloads =
+            inventory.workloads.iter().filter(|workload| *workload.namespace() == *source.namespace);
+        let Some(workload) = workloads.find(|workload| world.key(workload) == *key) else { return Ok(None) };
+        if world::is_in_set(present) {
+            world.add_sources_of(target, workload).await?;
+        }
+        let delay = match delays::of_next(world, key, source) {
             None => delays::probe(target, workload, None).await,
             shut => shut,
         };
         let Some(delay) = delay else { return Ok(None) };
-        first.get_or_insert_with(|| (format!("{reference}: {delay}"), delay.gate()));
+        first.get_or_insert_with(|| (format!("{}: {delay}", workload.reference()), delay.gate()));
     }
     Ok(first)
 }
@@ -556,11 +566,12 @@ fn of_progress(
     source: &ObjectName,
     target: &Target,
     snapshot: String,
-    progress: &Progress<String>,
+    progress: &Progress<WorkloadKey>,
+    name: &dyn Fn(&WorkloadKey) -> String,
     reason: Option<(String, Option<&'static str>)>,
 ) -> WavesStatus {
-    let sorted = |names: &[String]| {
-        let mut names = names.to_vec();
+    let sorted = |keys: &[WorkloadKey]| {
+        let mut names: Vec<_> = keys.iter().map(name).collect();
         names.sort();
         names
     };

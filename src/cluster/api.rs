@@ -8,11 +8,14 @@ use super::{
     error::ApiError,
     event::Event,
     meter::Meter,
-    objects::{Candidate, Created, LiveWorkload, Owner, Precondition, Usage, Version, WorkloadKey},
+    objects::{Candidate, Created, LiveWorkload, Usage},
 };
 use crate::{
-    resolve::{Analysis, Ensure, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Verdict},
+    resolve::{
+        Analysis, Ensure, NamespaceFacts, NamespaceOptIn, Observed, Past, Record, RevisionsOf, TargetRef,
+    },
     snapshot::{Identity, ObjectName},
+    world::{Owner, Precondition, Version, WorkloadKey},
 };
 
 /// The time limit of one call, answer included. During an admission the limit of the whole decision ends a call sooner.
@@ -81,13 +84,13 @@ pub trait Api: Clone + Send + Sync + 'static {
         by: &str,
     ) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// Writes the verdict on a snapshot, if the snapshot has this version. Returns its new resourceVersion.
-    fn set_verdict(
+    /// Writes an annotation of a snapshot or source, or removes it, if the object has this version. Returns its new resourceVersion.
+    fn set_annotation(
         &self,
         namespace: &str,
-        snapshot: &ObjectName,
+        object: &ObjectName,
         version: &Version,
-        verdict: &Verdict,
+        annotation: (&'static str, Option<String>),
     ) -> impl Future<Output = Result<String, ApiError>> + Send;
 
     /// Adds one owner to a snapshot, whatever its version: merged by uid, so repeating it changes nothing.
@@ -135,11 +138,13 @@ pub trait Api: Clone + Send + Sync + 'static {
     /// Writes an Event. It is not an error if the same Event already exists.
     fn create_event(&self, event: &Event) -> impl Future<Output = Result<(), ApiError>> + Send;
 
-    /// The workloads of a namespace without an `enabled` label. A kind that is not installed has none. A workload that
+    /// The workloads of a namespace without an `enabled` label that it opts in now: of a namespace that opts in with the next deployment,
+    /// those that confrev has not decided on. A kind that is not installed has none. A workload that
     /// cannot be read is left out.
     fn unlabelled(
         &self,
         namespace: &str,
+        opt_in: NamespaceOptIn,
     ) -> impl Future<Output = Result<Vec<(WorkloadKey, Candidate)>, ApiError>> + Send;
 
     /// Reads a workload live.

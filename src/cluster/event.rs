@@ -8,8 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::objects::Owner;
-use crate::{annotations, telemetry::metrics::Reason, text};
+use crate::{annotations, telemetry::metrics::Reason, text, world::Owner};
 
 /// For how long an equal Event is not repeated.
 pub const REPEAT_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);

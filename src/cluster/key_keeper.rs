@@ -7,8 +7,11 @@ use http::Method;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
 
-use super::{digest_keys::DigestKeys, error::ApiError, kube_api::KubeApi, path};
-use crate::snapshot::{KEY_BYTES, SourceKind};
+use super::{error::ApiError, kube_api::KubeApi, path};
+use crate::{
+    snapshot::{KEY_BYTES, SourceKind},
+    world::DigestKeys,
+};
 
 /// The name of the Secret.
 const KEY_SECRET: &str = "confrev-digest-key";

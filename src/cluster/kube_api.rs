@@ -12,24 +12,20 @@ use tracing::Instrument as _;
 
 use super::{
     api::{Api, CALL_LIMIT},
-    digest_keys::DigestKeys,
     error::ApiError,
     event::Event,
     meter::{LARGE, Meter, MeteredBytes, ResponseBody},
-    objects::{
-        Candidate, Created, LiveWorkload, MAX_NAMES, Owner, Precondition, Usage, Version, WorkloadKey,
-    },
+    objects::{Candidate, Created, LiveWorkload, Usage},
     patch::{PatchFormat, poke_body},
     path,
     reads::SharedReads,
-    strategies::ChosenStrategies,
 };
 use crate::{
     annotations,
     kinds::{Kinds, WorkloadKind},
     resolve::{
-        Analysis, Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Verdict, Workload,
-        may_lend_template,
+        Analysis, Health, NamespaceFacts, NamespaceOptIn, Observed, Past, Record, RevisionsOf, TargetRef,
+        Workload, may_lend_template,
     },
     snapshot::{self, CopiedLabel, Identity, Keying, Made, ObjectName, Rotated, SourceKind, snapshot_json},
     telemetry::{
@@ -37,6 +33,7 @@ use crate::{
         metrics::{EventOutcome, Limit},
         traces,
     },
+    world::{ChosenStrategies, DigestKeys, MAX_NAMES, Owner, Precondition, Version, WorkloadKey},
 };
 
 /// The name of confrev in `managedFields`. kube's request builder would set it too, but needs the object's name apart from its
@@ -73,7 +70,7 @@ impl Accept {
 enum Keep {
     /// A body of at most that many bytes; a longer body is [`ApiError::TooLarge`].
     UpTo(usize),
-    /// The body of a ConfigMap or Secret. A large one waits for its turn.
+    /// The body of one object. A large one waits for its turn.
     Content,
     /// Nothing, unless the answer is an error. The answer to a write repeats the whole object.
     Errors,
@@ -198,7 +195,7 @@ impl KubeApi {
     /// Reads an object. If the connection breaks, the read is repeated once: a kept-alive connection may close at any
     /// moment, and a user's write would be refused because of it.
     pub(super) async fn get(&self, path: String) -> Result<ResponseBody, ApiError> {
-        self.get_up_to(path, Accept::Json, usize::MAX).await
+        self.get_kept(path, Accept::Json, Keep::Content).await
     }
 
     /// Reads an answer of at most that many bytes; a longer answer is [`ApiError::TooLarge`].
@@ -464,7 +461,7 @@ impl Api for KubeApi {
         };
         let value: Value = parse(&bytes, &path)?;
         Ok(NamespaceFacts {
-            enabled: value["metadata"]["labels"][annotations::ENABLED] == "true",
+            opt_in: NamespaceOptIn::read(value["metadata"]["labels"][annotations::ENABLED].as_str()),
             secrets: value["metadata"]["annotations"][annotations::SECRETS] == "true",
             live_secrets: value["metadata"]["annotations"][annotations::SECRETS_MODE] == "live",
             terminating: value["metadata"].get("deletionTimestamp").is_some(),
@@ -527,7 +524,7 @@ impl Api for KubeApi {
             "resourceVersion": version.resource_version,
             "ownerReferences": owners,
         }});
-        let answer = self.patch(path.clone(), PatchFormat::Merge, &body, Keep::UpTo(usize::MAX)).await?;
+        let answer = self.patch(path.clone(), PatchFormat::Merge, &body, Keep::Content).await?;
         let (bytes, _metered) = answer.into_parts();
         self.metrics.snapshot_bound();
         self.observed(namespace, snapshot, bytes, &path)
@@ -549,18 +546,18 @@ impl Api for KubeApi {
         self.patch(path, PatchFormat::Merge, &body, Keep::Errors).await.map(drop)
     }
 
-    async fn set_verdict(
+    async fn set_annotation(
         &self,
         namespace: &str,
-        snapshot: &ObjectName,
+        object: &ObjectName,
         version: &Version,
-        verdict: &Verdict,
+        (key, value): (&'static str, Option<String>),
     ) -> Result<String, ApiError> {
-        let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
+        let path = source_path(object, namespace)? + "?" + FIELD_MANAGER;
         let body = json!({"metadata": {
             "uid": version.uid,
             "resourceVersion": version.resource_version,
-            "annotations": {annotations::VERDICT: verdict.text()},
+            "annotations": {key: value},
         }});
         let body = (PatchFormat::Merge.content_type(), body.to_string().into_bytes());
         let keep = (Accept::Metadata, Keep::UpTo(usize::MAX));
@@ -602,7 +599,7 @@ impl Api for KubeApi {
         let kind = self.kind(workload)?;
         let path = workload_path(kind, &workload.namespace, &workload.name)? + "?" + FIELD_MANAGER;
         let (format, body) = poke_body(condition, roll);
-        let bytes = match self.patch(path.clone(), format, &body, Keep::UpTo(usize::MAX)).await {
+        let bytes = match self.patch(path.clone(), format, &body, Keep::Content).await {
             // The API server answers 422 without details if the test of a JSON patch fails.
             Err(ApiError::Refused { what, code: 422, .. }) if format == PatchFormat::Json => {
                 return Err(ApiError::Conflict { what });
@@ -703,10 +700,14 @@ impl Api for KubeApi {
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })
     }
 
-    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
+    async fn unlabelled(
+        &self,
+        namespace: &str,
+        opt_in: NamespaceOptIn,
+    ) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
         let mut found = Vec::new();
         for (index, kind) in self.kinds.iter().enumerate().filter(|(_, kind)| kind.rolls) {
-            found.append(&mut self.unlabelled_of_kind(index, kind, namespace).await?);
+            found.append(&mut self.unlabelled_of_kind(index, kind, (namespace, opt_in)).await?);
         }
         Ok(found)
     }

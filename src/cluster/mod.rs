@@ -3,7 +3,6 @@
 
 mod api;
 mod connect;
-mod digest_keys;
 mod error;
 mod event;
 pub(crate) mod facts;
@@ -19,13 +18,11 @@ mod patch;
 pub(crate) mod path;
 mod reach;
 mod reads;
-mod strategies;
 mod usage;
 mod watch;
 
 pub use api::{Api, CALL_LIMIT, ensure_snapshot};
 pub use connect::connect;
-pub use digest_keys::DigestKeys;
 pub use error::ApiError;
 pub use event::{Event, ObjectRef, REPEAT_AFTER};
 pub use identity::{IdentityError, client};
@@ -33,12 +30,8 @@ pub use key_keeper::{KeyError, KeyKeeper};
 pub use kube_api::KubeApi;
 pub use lease::{Lease, LeaseRecord};
 pub use meter::{Call, Meter};
-pub(crate) use objects::MAX_NAMES;
-pub use objects::{
-    Candidate, Created, LiveWorkload, Owner, Precondition, Usage, Version, WorkloadKey, workload_owner,
-};
+pub use objects::{Candidate, Created, LiveWorkload, Usage};
 pub use owners::{own_owners, owners_but_our_own, owners_of_others};
 pub use pages::{ListPage, Listed, Pages};
 pub use reach::Reach;
-pub use strategies::ChosenStrategies;
 pub(crate) use watch::OPEN;

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::objects::Owner;
-use crate::{annotations, uid::Uid};
+use crate::{annotations, uid::Uid, world::Owner};
 
 /// The owners that others added; `None` if confrev added none, or managedFields do not show it.
 pub fn owners_of_others(object: &[u8]) -> Option<Vec<Owner>> {

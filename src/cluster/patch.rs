@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::objects::Precondition;
-use crate::annotations;
+use crate::{annotations, world::Precondition};
 
 /// The patch formats in use.
 #[derive(Clone, Copy, PartialEq, Eq)]

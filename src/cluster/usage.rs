@@ -13,7 +13,7 @@ use serde::{Deserialize, de::DeserializeSeed as _};
 use super::{
     error::ApiError,
     kube_api::{KubeApi, parse},
-    objects::{Candidate, LiveWorkload, Owner, Precondition, Usage, WorkloadKey},
+    objects::{Candidate, LiveWorkload, Usage},
     pages::Listed,
     path,
 };
@@ -21,17 +21,15 @@ use crate::{
     annotations,
     json::At,
     kinds::{REVISION_KINDS, WorkloadKind},
-    resolve::{Health, Past, Record, RevisionsOf, Use, Workload},
+    resolve::{Health, NamespaceOptIn, Past, Record, RevisionsOf, Use, Workload},
     snapshot::{ObjectName, Rotated},
     template::Template,
     uid::Uid,
+    world::{FOUND_USERS, Owner, Precondition, WorkloadKey},
 };
 
 /// The most owners of one kind that are read one by one; more are read as a list.
 const MAX_GETS: usize = 16;
-
-/// The most users of an object that are found: no object gets more owners.
-const MAX_USERS: usize = 2048;
 
 /// The most revisions of a workload that are compared with a requested template. `revisionHistoryLimit` is 10 by
 /// default.
@@ -219,7 +217,7 @@ impl KubeApi {
                     let ListedObject { metadata } = parse(item.as_bytes(), &of.collection)?;
                     let (name, uid) = (metadata.name, metadata.uid);
                     users.push(Owner::new(&*place.api_version, &*place.kind, name, uid));
-                    if users.len() >= MAX_USERS {
+                    if users.len() >= FOUND_USERS {
                         return Ok(users);
                     }
                 }
@@ -255,11 +253,13 @@ impl KubeApi {
         &self,
         index: usize,
         kind: &WorkloadKind,
-        namespace: &str,
+        (namespace, opt_in): (&str, NamespaceOptIn),
     ) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
+        let marked =
+            if opt_in == NamespaceOptIn::Next { format!("{},", annotations::CARRIED) } else { String::new() };
         let of = Listed {
             collection: path::collection(&kind.api_version(), namespace, &kind.plural)?,
-            selector: format!("!{}", annotations::ENABLED),
+            selector: format!("{marked}!{}", annotations::ENABLED),
             metadata_only: false,
         };
         let namespace: Arc<str> = Arc::from(namespace);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::{
-    cluster::{Candidate, Event, LiveWorkload, Owner, Precondition, Version, WorkloadKey},
-    controller::{index::live_findings::Verified, name::Name},
-    resolve::{Analysis, AnalysisRun, Observed, Record, Verdict},
+    cluster::{Candidate, Event, LiveWorkload},
+    resolve::{Analysis, AnalysisRun, NamespaceOptIn, Observed, Record, Verdict},
     snapshot::{Digest, ObjectName},
+    world::{Name, Owner, Precondition, Verified, Version, WorkloadKey},
 };
 
 /// The sources that a roll moves, each to the content with this digest.
@@ -69,6 +69,15 @@ pub enum Action {
         /// Whether the verdict before it had a failure.
         had_failed: bool,
     },
+    /// Write the state of a change on its source.
+    Publish {
+        /// The source.
+        source: Name,
+        /// The uid and resourceVersion that the write requires.
+        version: Version,
+        /// The annotation `change`; `None` removes it.
+        change: Option<Box<str>>,
+    },
     /// Read owners live, and check whether they use a snapshot: owners that no watch reports as its users, or users that
     /// another client removed from its owners.
     Verify {
@@ -120,8 +129,8 @@ pub enum Action {
         /// The digest that the content must have; otherwise the object is not a snapshot.
         digest: Digest,
     },
-    /// Find the workloads without the label in a namespace that opts in.
-    OptIn(Arc<str>),
+    /// Find the workloads without the label that a namespace opts in now: all, or those that were deployed while confrev did not answer.
+    OptIn(Arc<str>, NamespaceOptIn),
     /// Read the AnalysisRun that judges a wave, and create it if it does not exist. At the start of a change, only check that
     /// one can be created.
     Analyse {
@@ -186,6 +195,17 @@ pub struct VerdictSet {
     pub had_failed: bool,
 }
 
+/// The state of a change that was written on its source.
+#[derive(Debug)]
+pub struct Published {
+    /// The version that the write required.
+    pub before: Version,
+    /// The resourceVersion after the write.
+    pub after: String,
+    /// The annotation `change`.
+    pub change: Option<Box<str>>,
+}
+
 /// The outcome of an action.
 #[derive(Debug)]
 pub enum Outcome {
@@ -201,6 +221,8 @@ pub enum Outcome {
     OwnersSet(Box<Observed>),
     /// A verdict was written on a snapshot.
     VerdictSet(VerdictSet),
+    /// The state of a change was written on its source.
+    Published(Published),
     /// The AnalysisRun of a wave was read or created.
     Analysed(Analysed),
     /// The AnalysisRun with this name is terminated, ended before, or does not exist.

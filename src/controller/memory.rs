@@ -8,7 +8,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{controller::name::Name, resolve::Observed, snapshot::ObjectName};
+use crate::{resolve::Observed, snapshot::ObjectName, world::Name};
 
 /// How long the content of a snapshot is remembered: the garbage collector acts within seconds of an owner's deletion.
 const OF_SNAPSHOT: SignedDuration = SignedDuration::from_secs(60);

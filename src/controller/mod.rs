@@ -1,20 +1,18 @@
 //! The controller: rolls workloads whose sources changed, binds snapshots to their users, and deletes unused snapshots.
 //!
-//! Level-triggered: the watches update an `index`, and each change of the index queues tasks. When a task is due, its
-//! action is decided from what is known at that time. Every replica keeps the index, because admission reads it; only the
+//! Level-triggered: the watches update the world ([`crate::world`]), and each change of it queues tasks. When a task is due, its
+//! action is decided from what is known at that time. Every replica keeps the world, because admission reads it; only the
 //! leader acts.
 //!
-//! The dependencies have one direction: `watch` feeds the index through `reconcile`, which decides from the `index`
+//! The dependencies have one direction: `watch` feeds the world through `reconcile`, which decides from the world
 //! and the `queue`; `apply` executes what was decided, and `run` drives them.
 
 mod action;
 mod apply;
 mod config;
 mod contents;
-mod index;
 mod leader;
 mod memory;
-mod name;
 mod queue;
 mod reconcile;
 mod run;
@@ -25,16 +23,9 @@ mod watch;
 pub use action::{Action, Analysed, Outcome, SchemaCheck, VerdictSet};
 pub use apply::execute::{ensure, execute};
 pub use config::Config;
-pub use index::{
-    live_findings::Verified,
-    records::{BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta},
-    served::Served,
-    shares::{INDEX_TOTAL, NAMESPACE_SHARE, REVISIONS_SHARE, ShareLimits},
-};
 pub use leader::{Leadership, lead};
-pub use name::Name;
 pub use queue::{ObjectStep, Queue, Task};
-pub use reconcile::{Next, owners::MAX_OWNERS, state::State};
+pub use reconcile::{Next, state::State};
 pub use run::run;
 pub use shared::Shared;
 pub use watch::{

@@ -165,7 +165,7 @@ fn finish(shared: &Shared, metrics: &Metrics, task: &Task, outcome: Result<Outco
         let since = state.rolls.rolling(key).map(|rolling| rolling.since);
         state.finish(task, outcome, now);
         // A workload whose roll had no effect is still pending.
-        if roll == Roll::Rolled && !state.index.is_pending(key) {
+        if roll == Roll::Rolled && !state.world.is_pending(key) {
             let delay = since.and_then(|since| Duration::try_from(now.duration_since(since)).ok());
             metrics.roll_delay(delay.unwrap_or_default());
             tracing::info!(workload = state.display(key), "rolled to the present content of its sources");
@@ -196,18 +196,16 @@ mod tests {
     use crate::{
         annotations,
         cluster::{Event, KubeApi, ObjectRef},
-        controller::{
-            index::{
-                fixture::{digest, key, record, snapshot, snapshot_record, source, used},
-                records::{Revision, RevisionKey, SnapshotRecord},
-            },
-            reconcile::fixture::{on, state},
-        },
+        controller::reconcile::fixture::{on, state},
         kinds::Kinds,
         notify::Notices,
         resolve::{Health, Observed},
         snapshot::{DIGITS, Digest, SourceKind, snapshot_name},
         telemetry::{Readiness, metrics::Reason},
+        world::{
+            Revision, RevisionKey, SnapshotRecord,
+            fixture::{digest, key, record, snapshot, snapshot_record, source, used},
+        },
     };
 
     const WEB: &str = "PATCH deployments/web ";
@@ -321,7 +319,7 @@ mod tests {
         let mut state = state(&[("web", &on(1, Health::Settled))]);
         let name = source("a").sibling(snapshot_name("a", &new_digest(), DIGITS[0]));
         let record = SnapshotRecord { digest: new_digest(), ..snapshot_record("a", 3) };
-        state.index.apply_snapshot(&name, Some(record), &mut Vec::new());
+        state.world.apply_snapshot(&name, Some(record), &mut Vec::new());
         state
     }
 

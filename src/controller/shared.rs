@@ -12,8 +12,6 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
-    index::{config::Reader, served::Served},
-    name::Name,
     queue::clock::Clock,
     reconcile::state::State,
     vitals::{Pulse, Vitals},
@@ -22,6 +20,7 @@ use crate::{
     resolve::{Decision, Facts, Observed},
     snapshot::{ObjectName, Rotated},
     telemetry::Condition,
+    world::{Name, Reader, Served},
 };
 
 /// The most lists in progress at once: each holds a page in memory, as text and as objects.
@@ -82,7 +81,7 @@ impl Shared {
             reached: Notify::new(),
         };
         Self(Arc::new(Inner {
-            served: state.index.config().served.clone(),
+            served: state.world.config().served.clone(),
             reader: state.reader(),
             state: Mutex::new(state),
             clock: Mutex::new(Clock::new()),
@@ -137,7 +136,7 @@ impl Shared {
 
     /// Whether every watch has listed its objects.
     pub fn is_synced(&self) -> bool {
-        self.lock().index.is_synced()
+        self.lock().world.is_synced()
     }
 
     /// Why this replica cannot do a leader's work; `None` if it can.
@@ -216,7 +215,7 @@ impl Shared {
         let generation = {
             let mut state = self.lock();
             change(&mut state, self.now());
-            state.index.watched_generation()
+            state.world.watched_generation()
         };
         self.0.namespaces.send_if_modified(|known| std::mem::replace(known, generation) != generation);
         self.0.changed.notify_one();
@@ -276,15 +275,17 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::{
-        cluster::WorkloadKey,
         controller::{
-            index::fixture::{key, source},
             queue::Task,
             reconcile::fixture::{on, state},
         },
         resolve::Health,
         snapshot::{DIGITS, Identity, Made, SourceKind, snapshot_json, snapshot_name},
         telemetry::Readiness,
+        world::{
+            WorkloadKey,
+            fixture::{key, source},
+        },
     };
 
     fn shared(state: State) -> Shared {

@@ -66,12 +66,12 @@ impl Schemas {
             Some(Ok(reference)) => reference,
         };
         if let Err(too_large) = is_checkable(source) {
-            return Ok(Some(report(&reference, namespace, &too_large)));
+            return Ok(Some(report(source.kind(), &reference, namespace, &too_large)));
         }
         // The turn comes first: a check that waits has neither the schema nor a copy of the content in memory.
         let by = by.checked_sub(MARGIN).unwrap_or(by);
         let Some(permit) = self.running.take(client, by).await else {
-            return Ok(Some(report(&reference, namespace, &Unfinished::NoTurn)));
+            return Ok(Some(report(source.kind(), &reference, namespace, &Unfinished::NoTurn)));
         };
         let (at, object) = (reference.namespace(namespace), &reference.object);
         let late =
@@ -92,9 +92,10 @@ impl Schemas {
         });
         match run.await {
             Ok(Ok(result)) => Ok(text(&reference, result).map(|failure| said(source.kind(), failure))),
-            Ok(Err(unfinished)) => Ok(Some(report(&reference, namespace, &unfinished))),
+            Ok(Err(unfinished)) => Ok(Some(report(source.kind(), &reference, namespace, &unfinished))),
             Err(error) => {
-                Ok(Some(report(&reference, namespace, &Unfinished::NotStarted(std::io::Error::other(error)))))
+                let unfinished = Unfinished::NotStarted(std::io::Error::other(error));
+                Ok(Some(report(source.kind(), &reference, namespace, &unfinished)))
             }
         }
     }
@@ -139,9 +140,14 @@ fn is_checkable(source: &Observed) -> Result<(), Unfinished> {
 }
 
 /// What is said of a check without a result. The log says it too: the client may not be a person.
-fn report(reference: &SchemaReference, namespace: &str, unfinished: &Unfinished) -> String {
-    tracing::warn!(namespace, schema = %reference, reason = %unfinished, "a check against a schema has no result");
-    unfinished.message(reference)
+fn report(kind: SourceKind, reference: &SchemaReference, namespace: &str, unfinished: &Unfinished) -> String {
+    // The reference names a key of a Secret.
+    let (message, schema) = match kind {
+        SourceKind::ConfigMap => (unfinished.message(reference), reference.to_string()),
+        SourceKind::Secret => (unfinished.of_secret(), reference.object.to_string()),
+    };
+    tracing::warn!(namespace, schema, reason = %unfinished, "a check against a schema has no result");
+    message
 }
 
 /// The object that holds a schema, if it exists and its author consents to that use. The result is the same in both cases:

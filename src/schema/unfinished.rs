@@ -31,6 +31,11 @@ impl Unfinished {
     pub(super) fn message(&self, reference: &SchemaReference) -> String {
         format!("the check against the schema {reference} (annotation {}) {self}", annotations::SCHEMA)
     }
+
+    /// The same for a Secret, without the name of a key.
+    pub(super) fn of_secret(&self) -> String {
+        format!("the check against its schema (annotation {}) {self}", annotations::SCHEMA)
+    }
 }
 
 impl fmt::Display for Unfinished {

@@ -74,6 +74,8 @@ labels! {
         Judge = "judge",
         /// Creating, reading or terminating the AnalysisRun of a wave.
         Analyse = "analyse",
+        /// Writing the state of a change on its source.
+        Publish = "publish",
         /// Adding a snapshot's owners.
         Bind = "bind",
         /// Removing owners from a snapshot.

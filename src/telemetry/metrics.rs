@@ -101,7 +101,7 @@ pub struct StateCounts {
     pub unreadable: usize,
     /// Snapshots whose digests use a lost key.
     pub unverifiable: usize,
-    /// Namespaces of which something is left out of the index.
+    /// Namespaces of which something is left out of the world.
     pub partly_known: usize,
     /// The counted bytes of the records of workloads and revisions.
     pub index_bytes: usize,
@@ -250,7 +250,7 @@ impl Metrics {
             waiting: add(
                 all,
                 "waiting_workloads",
-                "Pending workloads that a gate keeps from new content",
+                "Workloads that a gate keeps from new content",
                 Family::default(),
             ),
             leader: add(all, "leader", "1 if this replica leads", Gauge::default()),

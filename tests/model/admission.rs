@@ -107,7 +107,7 @@ impl Model {
         old: Option<&Value>,
         intent: Intent,
     ) -> Result<(Value, Option<Pins>), Refusal> {
-        if !selects(self.store().namespace_enabled(&key.namespace), key.kind, wanted, old) {
+        if !selects(self.store().opt_in_of(&key.namespace).is_in(), key.kind, wanted, old) {
             if self.is_enumerated() {
                 return Ok((wanted.clone(), None));
             }
@@ -169,7 +169,7 @@ impl Model {
 
     /// A write as `confrev-carry` changes it.
     fn carried(&self, key: &Key, wanted: &Value, old: Option<&Value>) -> Value {
-        carry(self.kind_of(key), wanted, old, self.store().namespace_enabled(&key.namespace))
+        carry(self.kind_of(key), wanted, old, self.store().opt_in_of(&key.namespace).is_in())
     }
 
     /// Whether the `hold` annotation names an object that is not a snapshot.
@@ -306,7 +306,7 @@ struct ReviewRequest<'r> {
 }
 
 /// Whether the manifests' selectors and match conditions select the write.
-pub(crate) fn selects(namespace_enabled: bool, kind: Kind, wanted: &Value, old: Option<&Value>) -> bool {
+pub(crate) fn selects(by_namespace: bool, kind: Kind, wanted: &Value, old: Option<&Value>) -> bool {
     let controlled = |by: &str| {
         let mut owners = wanted["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         owners.any(|owner| owner["kind"] == by && owner["controller"] == true)
@@ -316,7 +316,7 @@ pub(crate) fn selects(namespace_enabled: bool, kind: Kind, wanted: &Value, old: 
     }
     let either = |matches: &dyn Fn(&Value) -> bool| matches(wanted) || old.is_some_and(matches);
     let selected = either(&|object| match label(object, annotations::ENABLED) {
-        None => namespace_enabled,
+        None => by_namespace,
         Some(value) => value != "false",
     });
     let changed = old.is_none_or(|old| {

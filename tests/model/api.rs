@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use confrev::{
     annotations,
-    cluster::{
-        Api, ApiError, Candidate, Created, Event, LiveWorkload, Owner, Precondition, Usage, Version,
-        WorkloadKey,
-    },
+    cluster::{Api, ApiError, Candidate, Created, Event, LiveWorkload, Usage},
     kinds::REVISION_KINDS,
-    resolve::{Analysis, Health, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Workload},
+    resolve::{
+        Analysis, Health, NamespaceFacts, NamespaceOptIn, Observed, Past, Record, RevisionsOf, TargetRef,
+        Workload,
+    },
     snapshot::{Identity, Made, ObjectName, Rotated, SourceKind, snapshot_json},
+    world::{Owner, Precondition, Version, WorkloadKey},
 };
 use serde_json::{Value, json};
 
@@ -92,7 +93,7 @@ impl Model {
             return NamespaceFacts { terminating: true, ..NamespaceFacts::default() };
         };
         NamespaceFacts {
-            enabled: label(&namespace, annotations::ENABLED) == Some("true"),
+            opt_in: NamespaceOptIn::read(label(&namespace, annotations::ENABLED)),
             secrets: annotation(&namespace, annotations::SECRETS) == Some("true"),
             live_secrets: annotation(&namespace, annotations::SECRETS_MODE) == Some("live"),
             terminating: !namespace["metadata"]["deletionTimestamp"].is_null(),
@@ -247,19 +248,22 @@ impl Api for Memory {
         .await
     }
 
-    async fn set_verdict(
+    async fn set_annotation(
         &self,
         namespace: &str,
-        snapshot: &ObjectName,
+        object: &ObjectName,
         version: &Version,
-        verdict: &confrev::resolve::Verdict,
+        (annotation, text): (&'static str, Option<String>),
     ) -> Result<String, ApiError> {
-        let key = key_of(namespace, snapshot);
-        let what = format!("judge {key}");
-        let (version, text) = (version.clone(), verdict.text());
+        let key = key_of(namespace, object);
+        let what = match annotation {
+            annotations::VERDICT => format!("judge {key}"),
+            _ => format!("annotate {key}"),
+        };
+        let version = version.clone();
         self.call(&what.clone(), true, move |model| {
             let mut object = (*model.of_version(&what, &key, &version)?).clone();
-            set_meta(&mut object, "annotations", annotations::VERDICT, text.as_deref());
+            set_meta(&mut object, "annotations", annotation, text.as_deref());
             let marked = model.commit(&key, object);
             Ok(marked["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
         })
@@ -463,7 +467,11 @@ impl Api for Memory {
         .await
     }
 
-    async fn unlabelled(&self, namespace: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
+    async fn unlabelled(
+        &self,
+        namespace: &str,
+        opt_in: NamespaceOptIn,
+    ) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
         let namespace = namespace.to_owned();
         self.call("list unlabelled", false, move |model| {
             let store = model.store();
@@ -473,6 +481,7 @@ impl Api for Memory {
                     let live = LiveWorkload::read(kind, &object.to_string(), &Rotated::default()).unwrap();
                     if key.namespace == namespace
                         && let LiveWorkload::Unlabelled(candidate) = live
+                        && (opt_in == NamespaceOptIn::Now || candidate.record.is_marked)
                     {
                         let name = Arc::from(key.name.as_str());
                         let namespace = Arc::from(namespace.as_str());

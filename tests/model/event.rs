@@ -113,7 +113,7 @@ pub(crate) enum Event {
     },
     Namespace {
         namespace: usize,
-        enabled: bool,
+        opt_in: Option<&'static str>,
     },
     /// Deletes the namespace with all its objects, and creates it again.
     RecreateNamespace {
@@ -231,7 +231,8 @@ fn outside() -> impl Strategy<Value = Event> {
         2 => (workload(), some_bool()).prop_map(|(workload, track)| Event::Track { workload, track }),
         1 => (workload(), 0..3_u8).prop_map(|(workload, replicas)| Event::Scale { workload, replicas }),
         1 => workload().prop_map(|workload| Event::DeleteWorkload { workload }),
-        2 => (0..2_usize, any::<bool>()).prop_map(|(namespace, enabled)| Event::Namespace { namespace, enabled }),
+        2 => (0..2_usize, prop::sample::select(vec![None, Some("true"), Some("next")]))
+            .prop_map(|(namespace, opt_in)| Event::Namespace { namespace, opt_in }),
         1 => (0..2_usize).prop_map(|namespace| Event::RecreateNamespace { namespace }),
         1 => (source(), 0..CONTENTS).prop_map(|(source, content)| Event::Squat { source, content }),
         1 => (0..6_usize).prop_map(|nth| Event::DeleteSnapshot { nth }),

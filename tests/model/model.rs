@@ -7,11 +7,11 @@ use std::sync::{
 
 use confrev::{
     annotations,
-    cluster::{DigestKeys, Owner},
-    controller::{ObjectStep, Outcome, ShareLimits, Task, execute},
+    controller::{ObjectStep, Outcome, Task, execute},
     kinds::Kinds,
     snapshot::{KEY_BYTES, SourceKind},
     telemetry::Metrics,
+    world::{DigestKeys, Owner, ShareLimits},
 };
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};

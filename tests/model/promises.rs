@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use confrev::annotations;
+use confrev::{annotations, resolve::NamespaceOptIn};
 use serde_json::Value;
 
 use crate::{
@@ -77,7 +77,12 @@ impl Model {
     }
 
     fn check_workload(&self, key: &Key, live: &Value) {
-        let by_namespace = self.store().namespace_enabled(&key.namespace);
+        let by_namespace = match self.store().opt_in_of(&key.namespace) {
+            NamespaceOptIn::Now => true,
+            // Whether it was deployed since then is not known here.
+            NamespaceOptIn::Next => label(live, annotations::ENABLED) == Some("true"),
+            NamespaceOptIn::Out => false,
+        };
         let given = annotation(live, annotations::ENABLED_BY).is_some() && !owns_enabled(live);
         let wanted = match label(live, annotations::ENABLED) {
             Some("true") if !given => true,

@@ -7,14 +7,14 @@ use std::{
 
 use confrev::{
     annotations,
-    cluster::DigestKeys,
     controller::{
-        Config, LabelledSubject, NamespacesSubject, ReferringSubject, RevisionsSubject, ShareLimits, Shared,
+        Config, LabelledSubject, NamespacesSubject, ReferringSubject, RevisionsSubject, Shared,
         SnapshotsSubject, State, Subject, UsedSourcesSubject, WorkloadsSubject, take,
     },
     kinds::Kinds,
     snapshot::SourceKind,
     telemetry::Readiness,
+    world::{DigestKeys, ShareLimits},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::watcher::Event;

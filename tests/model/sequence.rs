@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The number of sequences in one run of the test.
-const SEQUENCES: u32 = 2000;
+const SEQUENCES: u32 = 1000;
 /// The seed of the test, unless one is configured: every run judges a change by the same sequences. Other seeds find other
 /// sequences; run some of them from time to time.
 const SEED: u64 = 451_232;
@@ -133,7 +133,7 @@ fn of_sources_that_go() -> Vec<(&'static str, Vec<Event>)> {
         (
             "an undo while its source is missing, which returns during the undo, and then with its earlier content",
             vec![
-                Event::Namespace { namespace: 0, enabled: false },
+                Event::Namespace { namespace: 0, opt_in: None },
                 Event::Content { source: 0, content: 2 },
                 Event::Settle,
                 Event::Meanwhile { after: 3, event: Box::new(Event::Content { source: 0, content: 0 }) },

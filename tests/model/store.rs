@@ -7,6 +7,7 @@ use std::{
 
 use confrev::{
     annotations,
+    resolve::NamespaceOptIn,
     snapshot::{Digest, SourceKind, is_named_after},
 };
 use jiff::Timestamp;
@@ -245,10 +246,10 @@ impl Store {
         }
     }
 
-    /// Whether the namespace's label opts its workloads in.
-    pub(crate) fn namespace_enabled(&self, namespace: &str) -> bool {
+    /// What the namespace's label says about its workloads.
+    pub(crate) fn opt_in_of(&self, namespace: &str) -> NamespaceOptIn {
         let namespace = self.get(&Key::new(Kind::Namespace, "", namespace));
-        namespace.is_some_and(|namespace| label(&namespace, annotations::ENABLED) == Some("true"))
+        NamespaceOptIn::read(namespace.as_ref().and_then(|namespace| label(namespace, annotations::ENABLED)))
     }
 }
 

@@ -55,7 +55,7 @@ impl Model {
                 self.edit_workload(workload, false, |object| object["spec"]["replicas"] = json!(replicas));
             }
             Event::DeleteWorkload { workload } => self.delete(&workload_key(workload)),
-            Event::Namespace { namespace, enabled } => self.label_namespace(NAMESPACES[namespace], enabled),
+            Event::Namespace { namespace, opt_in } => self.label_namespace(NAMESPACES[namespace], opt_in),
             Event::RecreateNamespace { namespace } => self.recreate_namespace(NAMESPACES[namespace]),
             Event::Squat { source, content } => self.squat(source, content),
             Event::DeleteSnapshot { nth } => self.delete_snapshot_by_hand(nth),
@@ -272,10 +272,10 @@ impl Model {
         of.map(|(key, _)| key.clone()).collect()
     }
 
-    fn label_namespace(&self, namespace: &str, enabled: bool) {
+    fn label_namespace(&self, namespace: &str, opt_in: Option<&str>) {
         let key = Key::new(Kind::Namespace, "", namespace);
         let mut object = (*self.get(&key).unwrap()).clone();
-        set_meta(&mut object, "labels", annotations::ENABLED, enabled.then_some("true"));
+        set_meta(&mut object, "labels", annotations::ENABLED, opt_in);
         self.commit(&key, object);
     }
 

@@ -43,7 +43,9 @@ fn rows() -> Vec<(String, Vec<String>)> {
 /// The names of all tests.
 fn tests() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for text in [sources("tests"), sources("src"), sources("core/src"), sources("core/tests")] {
+    for text in
+        [sources("tests"), sources("src"), sources("core/src"), sources("world/src"), sources("core/tests")]
+    {
         let mut is_test = false;
         for line in text.lines().map(str::trim) {
             if line == "#[test]" || line.starts_with("#[tokio::test") {

@@ -115,7 +115,7 @@ fn code_paths(line: &str) -> impl Iterator<Item = &str> {
     words.filter(move |word| !word.contains([' ', '*', '<']) && names_code(word))
 }
 
-/// A path is relative to the root, to `src`, to `core/src`, or to a folder or crate that the same line names.
+/// A path is relative to the root, to `src`, to `core/src`, to `world/src`, or to a folder or crate that the same line names.
 #[test]
 fn guides_to_the_code_name_existing_files() {
     let mut count = 0;
@@ -125,7 +125,9 @@ fn guides_to_the_code_name_existing_files() {
             let folders: Vec<_> = folders.flat_map(|path| [path.to_owned(), format!("{path}src")]).collect();
             for path in code_paths(line) {
                 count += 1;
-                let bases = ["", "src", "core/src"].into_iter().chain(folders.iter().map(String::as_str));
+                let bases = ["", "src", "core/src", "world/src"]
+                    .into_iter()
+                    .chain(folders.iter().map(String::as_str));
                 let mut places = bases.map(|base| root().join(base).join(path));
                 assert!(places.any(|place| place.exists()), "{page}: {path} does not exist: {line}");
             }

@@ -7,9 +7,10 @@ use std::{
 };
 
 /// The source folders of all crates.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "src",
     "core/src",
+    "world/src",
     "image/src",
     "bench/src",
     "bench/instructions/src",

@@ -25,7 +25,7 @@ fn each_threat_names_tests_that_exist() {
     let page =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/threat-model.md")).unwrap();
     let mut known = BTreeSet::new();
-    for folder in ["tests", "src", "core/src", "core/tests", "image/tests"] {
+    for folder in ["tests", "src", "core/src", "world/src", "core/tests", "image/tests"] {
         functions(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut known);
     }
     let (_, table) = page.split_once("## Threats\n").expect("the section exists");

@@ -3,9 +3,10 @@
 use crate::source_tree::files;
 
 /// The folders with tests. The benchmark measures times, and asserts nothing about them.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
     "src",
     "core",
+    "world",
     "schema",
     "image",
     "tests",

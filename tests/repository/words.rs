@@ -113,8 +113,8 @@ fn docs_and_comments_use_plain_words() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     for path in [
-        "docs", "src", "core", "tests", "examples", "bench", "fuzz", "image", "charts", "krew", "release",
-        "certs",
+        "docs", "src", "core", "world", "tests", "examples", "bench", "fuzz", "image", "charts", "krew",
+        "release", "certs",
     ] {
         files(&root.join(path), &mut found);
     }
@@ -150,7 +150,7 @@ fn messages_use_plain_words() {
     assert_eq!(texts(r#"error("it \"is\" gone", "x", "of before");"#), ["it 'is' gone", "of before"]);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
-    for path in ["src", "core/src", "image/src"] {
+    for path in ["src", "core/src", "world/src", "image/src"] {
         files(&root.join(path), &mut found);
     }
     for path in found {
@@ -169,7 +169,7 @@ fn messages_use_plain_words() {
 fn test_names_are_short_and_plain() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut found, mut wrong, mut names) = (Vec::new(), Vec::new(), 0);
-    for path in ["src", "core", "tests", "bench", "image"] {
+    for path in ["src", "core", "world", "tests", "bench", "image"] {
         files(&root.join(path), &mut found);
     }
     for path in found.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use confrev::{
     annotations,
-    cluster::{ApiError, Owner, Precondition, Version},
+    cluster::ApiError,
     controller::{Action, Outcome, ensure, execute},
     resolve::{Observed, Verdict},
     snapshot::{DIGITS, Identity, Made, SourceKind, is_named_after, is_spare, snapshot_json, snapshot_name},
+    world::{Owner, Precondition, Version},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -13,12 +13,14 @@ use confrev::{
     admission::ReviewLimits,
     annotations,
     cluster::{Api as _, Call, KubeApi, Meter},
-    controller::{Name, SnapshotRecord},
     kinds::{Kinds, REVISION_KINDS},
-    resolve::{Carried, Decision, Facts, Need, Pass, Request, RevisionsOf, Workload, resolve},
+    resolve::{
+        Carried, Decision, Facts, NamespaceOptIn, Need, Pass, Request, RevisionsOf, Workload, resolve,
+    },
     server::Client,
     snapshot::{ObjectName, SourceKind},
     telemetry::Metrics,
+    world::{Name, SnapshotRecord},
 };
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use http::{Method, Response, StatusCode};
@@ -59,7 +61,8 @@ impl Server {
         self.open.fetch_sub(1, Ordering::SeqCst);
         let name = request.uri().path().rsplit('/').next().unwrap_or_default();
         let object = if request.uri().path() == format!("/api/v1/namespaces/{NAMESPACE}") {
-            let enabled = self.world.lock().unwrap().namespace.enabled.to_string();
+            let is_in = self.world.lock().unwrap().namespace.opt_in.is_in();
+            let enabled = is_in.to_string();
             Some(json!({"metadata": {"name": NAMESPACE, "labels": {annotations::ENABLED: enabled}}}))
         } else {
             self.world.lock().unwrap().objects.get(&configmap(name)).cloned()
@@ -219,7 +222,7 @@ async fn namespace_is_read_beside_sources() {
     for (enabled, limit, rounds, reads) in
         [(true, 1000, 1, 3), (true, 2, 2, 3), (false, 1000, 1, 3), (false, 2, 1, 2), (false, 1, 1, 1)]
     {
-        world.namespace.enabled = enabled;
+        world.namespace.opt_in = if enabled { NamespaceOptIn::Now } else { NamespaceOptIn::Out };
         let found = admission(&world, &[("blue", 1)], limit, &written, None).await;
         assert_eq!((found.rounds, found.reads), (rounds, reads), "{enabled}, {limit} reads at most");
         assert_eq!(found.decision.denial, None);

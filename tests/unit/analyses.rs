@@ -2,10 +2,11 @@
 
 use confrev::{
     annotations,
-    controller::{Action, Analysed, Outcome, SnapshotRecord},
+    controller::{Action, Analysed, Outcome},
     resolve::{AnalysisRun, Health::Settled, RunState, Verdict},
     snapshot::{DIGITS, snapshot_name},
     telemetry::metrics::Reason,
+    world::SnapshotRecord,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -2,11 +2,11 @@
 
 use confrev::{
     annotations,
-    cluster::{Owner, Version},
-    controller::{Action, BoundRecord, Name, Outcome, Revision, RevisionKey, Shared, Verified},
+    controller::{Action, Outcome, Shared},
     resolve::{Health, Observed, Use},
     snapshot::{ObjectName, SourceKind},
     telemetry::Readiness,
+    world::{BoundRecord, Name, Owner, Revision, RevisionKey, Verified, Version},
 };
 use jiff::SignedDuration;
 use serde_json::json;

@@ -6,15 +6,14 @@ use axum::body::Body as ReviewBody;
 use confrev::{
     admission::{Context, ReviewLimits, router},
     annotations,
-    cluster::{ApiError, Owner, Version},
-    controller::{
-        Action, BoundRecord, Name, ObjectStep, Outcome, Revision, RevisionKey, Shared, Task, execute,
-    },
+    cluster::ApiError,
+    controller::{Action, ObjectStep, Outcome, Shared, Task, execute},
     kinds::{Kinds, REVISION_KINDS},
     resolve::Use,
     schema::Schemas,
     snapshot::{ObjectName, SourceKind},
     telemetry::{Metrics, Readiness},
+    world::{BoundRecord, Name, Owner, Revision, RevisionKey, Version},
 };
 use http::Request;
 use jiff::Timestamp;

@@ -2,11 +2,11 @@
 //! was never run must not become the only one.
 
 use confrev::{
-    cluster::{Owner, Version, WorkloadKey},
-    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey},
+    controller::{Action, Outcome},
     kinds::Kinds,
     resolve::{Health, Record, Use},
     snapshot::{ObjectName, SourceKind},
+    world::{BoundRecord, Owner, Revision, RevisionKey, Version, WorkloadKey},
 };
 
 use super::controller::{Desk, key, name, web_on_blue};

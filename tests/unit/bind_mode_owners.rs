@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use confrev::{
     annotations,
-    cluster::{ApiError, KubeApi, Owner, Version},
-    controller::{Action, BoundRecord, ObjectStep, Outcome, Revision, RevisionKey, Task, Verified, execute},
+    cluster::{ApiError, KubeApi},
+    controller::{Action, ObjectStep, Outcome, Task, execute},
     kinds::Kinds,
     resolve::Use,
     snapshot::{ObjectName, SourceKind},
     telemetry::Metrics,
+    world::{BoundRecord, Owner, Revision, RevisionKey, Verified, Version},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::client::Body;

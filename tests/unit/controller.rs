@@ -4,14 +4,15 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
     annotations,
-    cluster::{ApiError, Owner, Precondition, Version, WorkloadKey},
-    controller::{
-        Action, Config, Name, Outcome, RawObject, Revision, RevisionKey, SnapshotRecord, SourceMeta, State,
-        Task, Verified, WorkloadsSubject, take,
-    },
+    cluster::ApiError,
+    controller::{Action, Config, Outcome, RawObject, State, Task, WorkloadsSubject, take},
     kinds::Kinds,
     resolve::{Health, Observed, Record, Workload},
     snapshot::{Digest, ObjectName, Rotated, SourceKind},
+    world::{
+        Name, Owner, Precondition, Revision, RevisionKey, SnapshotRecord, SourceMeta, Verified, Version,
+        WorkloadKey,
+    },
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::watcher;

@@ -1,10 +1,11 @@
 //! Orders in which watches and responses may report the same event.
 
 use confrev::{
-    cluster::{ApiError, Owner},
-    controller::{Action, ObjectStep, Outcome, SnapshotRecord, SourceMeta, Task},
+    cluster::ApiError,
+    controller::{Action, ObjectStep, Outcome, Task},
     resolve::{Health, Record},
     snapshot::{ObjectName, SourceKind},
+    world::{Owner, SnapshotRecord, SourceMeta},
 };
 use jiff::SignedDuration;
 use serde_json::json;

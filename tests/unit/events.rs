@@ -3,10 +3,11 @@
 use confrev::{
     annotations,
     cluster::{ApiError, Event},
-    controller::{Action, Name, ObjectStep, Outcome, Revision, RevisionKey, SourceMeta, Task},
+    controller::{Action, ObjectStep, Outcome, Task},
     kinds::REVISION_KINDS,
     resolve::{Health, Record, Use},
     telemetry::metrics::Reason,
+    world::{Name, Revision, RevisionKey, SourceMeta},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

@@ -10,13 +10,13 @@ use std::{
 
 use confrev::{
     annotations,
-    cluster::WorkloadKey,
-    controller::{Action, Name, NamespaceSettings, Outcome, SnapshotRecord, VerdictSet},
+    controller::{Action, Outcome, VerdictSet},
     resolve::{
         Health::{self, Failed, Progressing, Settled},
         Verdict,
     },
     snapshot::{ObjectName, SourceKind},
+    world::{Name, NamespaceSettings, SnapshotRecord, WorkloadKey},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -141,8 +141,7 @@ impl Fleet {
         let world = self.worlds.get_mut(namespace).unwrap();
         let settings = world.objects[&configmap("demo")]["metadata"]["annotations"].clone();
         set(world, color, &settings, self.version);
-        let meta =
-            confrev::controller::SourceMeta { resource_version: self.version.to_string(), always: false };
+        let meta = confrev::world::SourceMeta { resource_version: self.version.to_string(), always: false };
         let name = Name::new(Arc::clone(namespace), ObjectName::new(SourceKind::ConfigMap, "demo"));
         self.desk.state.apply_source(&name, Some(&meta), self.desk.now);
     }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use confrev::{
     annotations,
-    controller::{Action, Name, Next, ObjectStep, Outcome, SnapshotRecord, SourceMeta, Task, Verified},
+    controller::{Action, Next, ObjectStep, Outcome, Task},
     snapshot::Digest,
+    world::{Name, SnapshotRecord, SourceMeta, Verified},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use confrev::{
     annotations,
-    resolve::{Health, NamespaceFacts, Observed, Present, is_pending},
+    resolve::{Health, NamespaceFacts, NamespaceOptIn, Observed, Present, is_pending},
     snapshot::ObjectName,
 };
 use serde_json::{Value, json};
@@ -243,8 +243,12 @@ fn namespace_sets_the_mode_of_secrets() {
 
 #[test]
 fn secret_enabled_by_namespace_alone_rolls() {
-    let facts =
-        NamespaceFacts { enabled: true, secrets: true, live_secrets: true, ..NamespaceFacts::default() };
+    let facts = NamespaceFacts {
+        opt_in: NamespaceOptIn::Now,
+        secrets: true,
+        live_secrets: true,
+        ..NamespaceFacts::default()
+    };
     let mut world = World { namespace: facts, keying: keying(&[1]), ..World::default() };
     set_secret(&mut world, "YQ==");
     let mut object = web();

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use confrev::{
     annotations,
-    cluster::{ApiError, Owner, Version},
-    controller::{Action, BoundRecord, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta, Verified},
+    cluster::ApiError,
+    controller::{Action, Outcome},
     resolve::{Health, Use},
+    world::{BoundRecord, Owner, Revision, RevisionKey, SnapshotRecord, SourceMeta, Verified, Version},
 };
 use jiff::SignedDuration;
 use serde_json::json;

@@ -3,6 +3,7 @@
 use confrev::{
     annotations,
     controller::{Action, RawObject, WorkloadsSubject, take},
+    resolve::NamespaceOptIn,
 };
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -20,7 +21,7 @@ fn own_label_survives_opt_out_of_namespace() {
     for (managers, pokes) in [(owns("f:confrev.dev/enabled"), 0), (owns("f:app"), 1), (json!(null), 1)] {
         let mut world = World::default();
         world.set("demo", json!({"color": "blue"}));
-        world.namespace.enabled = true;
+        world.namespace.opt_in = NamespaceOptIn::Now;
         let mut bare = deployment(&["demo"]);
         bare["metadata"].as_object_mut().unwrap().remove("labels");
         let mut stored = world.create(&bare);
@@ -31,11 +32,11 @@ fn own_label_survives_opt_out_of_namespace() {
         stored["metadata"]["namespace"] = json!("ns");
         stored["metadata"]["managedFields"] = managers.clone();
         let mut desk = Desk::new();
-        desk.state.apply_namespace(&"ns".into(), true, desk.now);
+        desk.state.apply_namespace(&"ns".into(), NamespaceOptIn::Now, desk.now);
         let partial: RawObject = serde_json::from_value(stored).unwrap();
         take(&WorkloadsSubject(key("web").kind), &mut desk.state, Event::Apply(partial), &mut None, desk.now);
         desk.act(&json!({"color": "blue"}), &json!({}), "1");
-        desk.state.apply_namespace(&"ns".into(), false, desk.now);
+        desk.state.apply_namespace(&"ns".into(), NamespaceOptIn::Out, desk.now);
         desk.pass(2);
         let acts = desk.act(&json!({"color": "blue"}), &json!({}), "1");
         let poked = acts.iter().filter(|action| matches!(action, Action::Poke { .. })).count();

@@ -9,6 +9,7 @@ use confrev::{
     cluster::{Api as _, KubeApi},
     controller::{Action, RawObject, RevisionsSubject, Subject, WorkloadsSubject, take},
     kinds::{Kinds, REVISION_KINDS},
+    resolve::NamespaceOptIn,
     telemetry::{Metrics, metrics::Reason},
 };
 use http::{Request, Response};
@@ -159,7 +160,7 @@ async fn namespace_ignores_workload_with_too_many_names() {
     });
     let client = kube::Client::new(service, "ns");
     let api = KubeApi::new(client, std::sync::Arc::new(Kinds::default()), Metrics::new());
-    let found = api.unlabelled("ns").await.unwrap();
+    let found = api.unlabelled("ns", NamespaceOptIn::Now).await.unwrap();
     let found: Vec<_> = found.iter().map(|(key, _)| &*key.name).collect();
     assert_eq!(found, ["web-2000"]);
 }

@@ -4,10 +4,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
     annotations,
-    cluster::{ApiError, Owner},
-    controller::{Action, Name, Outcome, Revision, RevisionKey},
-    resolve::{Health, Record},
+    cluster::ApiError,
+    controller::{Action, Outcome},
+    resolve::{Health, NamespaceOptIn, Record},
     snapshot::{ObjectName, SourceKind},
+    world::{Name, Owner, Revision, RevisionKey},
 };
 use jiff::SignedDuration;
 use serde_json::json;
@@ -80,14 +81,14 @@ fn lost_snapshot_of_revision_is_restored() {
 #[test]
 fn namespace_opts_in_once_webhook_takes_effect() {
     let mut desk = Desk::new();
-    desk.state.apply_namespace(&Arc::from("ns"), true, desk.now);
+    desk.state.apply_namespace(&Arc::from("ns"), NamespaceOptIn::Now, desk.now);
     let mut taken_up = 0;
     for second in 0..7200 {
         desk.pass(1);
         for (task, action) in desk.actions() {
             let outcome = match action {
-                Action::OptIn(_) if second < 600 => Err(ApiError::InVain { what: String::new() }),
-                Action::OptIn(_) => {
+                Action::OptIn(..) if second < 600 => Err(ApiError::InVain { what: String::new() }),
+                Action::OptIn(..) => {
                     taken_up += 1;
                     Ok(Outcome::Done)
                 }
@@ -180,11 +181,11 @@ fn labelled_snapshot_is_verified_before_it_is_bound() {
 fn relabelled_namespace_opts_in_at_once() {
     let mut desk = Desk::new();
     let ns: Arc<str> = Arc::from("ns");
-    desk.state.apply_namespace(&ns, true, desk.now);
+    desk.state.apply_namespace(&ns, NamespaceOptIn::Now, desk.now);
     for _ in 0..7200 {
         desk.pass(1);
         for (task, action) in desk.actions() {
-            let outcome = if matches!(action, Action::OptIn(_)) {
+            let outcome = if matches!(action, Action::OptIn(..)) {
                 Err(ApiError::InVain { what: String::new() })
             } else {
                 Ok(Outcome::Done)
@@ -193,13 +194,13 @@ fn relabelled_namespace_opts_in_at_once() {
         }
     }
     // A user repairs the webhook, removes the label and sets it again.
-    desk.state.apply_namespace(&ns, false, desk.now);
+    desk.state.apply_namespace(&ns, NamespaceOptIn::Out, desk.now);
     desk.pass(5);
-    desk.state.apply_namespace(&ns, true, desk.now);
+    desk.state.apply_namespace(&ns, NamespaceOptIn::Now, desk.now);
     let after = (0..3700).find(|_| {
         desk.pass(1);
         let acts = desk.actions();
-        acts.iter().any(|(_, action)| matches!(action, Action::OptIn(_)))
+        acts.iter().any(|(_, action)| matches!(action, Action::OptIn(..)))
     });
     assert!(after.is_some_and(|seconds| seconds < 60), "after {after:?} s");
 }
@@ -296,11 +297,11 @@ fn change_settles_after_its_namespace_returned() {
     let (blue, ns): (_, Arc<str>) = (json!({"color": "blue"}), "ns".into());
     let poked = |actions: Vec<Action>| actions.iter().any(|action| matches!(action, Action::Poke { .. }));
     let given = Record { by_namespace: true, ..record(&web, Health::Settled) };
-    desk.state.apply_namespace(&ns, true, desk.now);
+    desk.state.apply_namespace(&ns, NamespaceOptIn::Now, desk.now);
     desk.state.apply_workload(&key("web"), Some(given), desk.now);
     desk.act(&blue, &json!({}), "1");
-    for enabled in [false, true] {
-        desk.state.apply_namespace(&ns, enabled, desk.now);
+    for opt_in in [NamespaceOptIn::Out, NamespaceOptIn::Now] {
+        desk.state.apply_namespace(&ns, opt_in, desk.now);
     }
     for _ in 0..60 {
         assert!(!poked(desk.act(&blue, &json!({}), "1")));

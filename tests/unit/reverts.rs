@@ -4,8 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use confrev::{
     annotations,
-    cluster::WorkloadKey,
-    controller::{Action, Outcome, ReferringSubject, SnapshotRecord, VerdictSet, take},
+    controller::{Action, Outcome, ReferringSubject, VerdictSet, take},
     kinds::Kinds,
     resolve::{
         Health::{self, Failed, Progressing, Settled, Unavailable},
@@ -13,6 +12,7 @@ use confrev::{
     },
     snapshot::Rotated,
     telemetry::metrics::Reason,
+    world::{SnapshotRecord, WorkloadKey},
 };
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;

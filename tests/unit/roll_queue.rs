@@ -8,12 +8,13 @@ use std::{
 
 use confrev::{
     annotations,
-    cluster::{ApiError, Event, KubeApi, LiveWorkload, Precondition, WorkloadKey},
-    controller::{Action, Config, Name, ObjectStep, Outcome, Queue, State, Task, execute},
+    cluster::{ApiError, Event, KubeApi, LiveWorkload},
+    controller::{Action, Config, ObjectStep, Outcome, Queue, State, Task, execute},
     kinds::Kinds,
-    resolve::{Health, Record},
+    resolve::{Health, NamespaceOptIn, Record},
     snapshot::{ObjectName, Rotated, SourceKind},
     telemetry::{Metrics, metrics::Reason},
+    world::{Name, Precondition, WorkloadKey},
 };
 use http::{Method, Request, Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
@@ -140,7 +141,7 @@ impl OptIn {
     fn new(workloads: usize, rolls_per_second: u32, limit: Value) -> Self {
         let mut world = World::default();
         world.set("demo", json!({"color": "blue"}));
-        world.namespace.enabled = true;
+        world.namespace.opt_in = NamespaceOptIn::Now;
         let mut desk = Desk::new();
         let config = Config { rolls_per_second, ..Config::default() };
         desk.state = State::new(Arc::new(Kinds::default()), config);
@@ -155,7 +156,7 @@ impl OptIn {
             (key(&name), object)
         });
         let stored = stored.collect();
-        desk.state.apply_namespace(&"ns".into(), true, desk.now);
+        desk.state.apply_namespace(&"ns".into(), NamespaceOptIn::Now, desk.now);
         let (pokes, events) = (BTreeMap::new(), Vec::new());
         Self { desk, limit, stored, pokes, lists: 0, events, conflicts: false }
     }
@@ -171,7 +172,7 @@ impl OptIn {
                     let found = observed(json!({"color": "blue"}), self.limit.clone(), "1");
                     Ok(Outcome::Read(Some(Box::new(found))))
                 }
-                Action::OptIn(_) => {
+                Action::OptIn(..) => {
                     self.lists += 1;
                     let candidates = self.stored.iter().map(|(key, object)| match live(object) {
                         LiveWorkload::Unlabelled(candidate) => (key.clone(), *candidate),
@@ -189,7 +190,7 @@ impl OptIn {
                     } else {
                         let mut world = World::default();
                         world.set("demo", json!({"color": "blue"}));
-                        world.namespace.enabled = true;
+                        world.namespace.opt_in = NamespaceOptIn::Now;
                         let after = world.create(&self.stored[&workload]);
                         rolled.push(workload);
                         Ok(Outcome::Poked(Box::new(record(&after, Health::Progressing))))
@@ -211,7 +212,7 @@ impl OptIn {
     fn settle(&mut self, key: &WorkloadKey) {
         let mut world = World::default();
         world.set("demo", json!({"color": "blue"}));
-        world.namespace.enabled = true;
+        world.namespace.opt_in = NamespaceOptIn::Now;
         let after = world.create(&self.stored[key]);
         self.desk.state.apply_workload(key, Some(record(&after, Health::Settled)), self.desk.now);
     }
@@ -285,7 +286,7 @@ fn refused_workload_is_retried_alone() {
     assert!(opt_in.pokes.len() == 19 && opt_in.pokes.values().all(|pokes| *pokes == 1), "{:?}", opt_in.pokes);
     assert_eq!(opt_in.lists, 1);
     // Once the namespace opts out, nothing is left to do.
-    opt_in.desk.state.apply_namespace(&"ns".into(), false, opt_in.desk.now);
+    opt_in.desk.state.apply_namespace(&"ns".into(), NamespaceOptIn::Out, opt_in.desk.now);
     for (key, _) in std::mem::take(&mut opt_in.pokes) {
         opt_in.desk.state.apply_workload(&key, None, opt_in.desk.now);
     }

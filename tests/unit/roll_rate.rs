@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use confrev::{
     cluster::ApiError,
-    controller::{Action, Config, Outcome, SourceMeta, State},
+    controller::{Action, Config, Outcome, State},
     kinds::Kinds,
     resolve::{Health, Record},
     snapshot::{ObjectName, SourceKind},
+    world::SourceMeta,
 };
 use jiff::SignedDuration;
 use serde_json::json;

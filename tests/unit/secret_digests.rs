@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use confrev::{
     annotations,
-    cluster::DigestKeys,
-    controller::{Action, Config, Name, Outcome, SnapshotRecord, SourceMeta, State},
+    controller::{Action, Config, Outcome, State},
     kinds::Kinds,
     resolve::{Facts, Health, Observed},
     snapshot::{
         CopiedLabel, Digest, DigestKey, Identity, Keying, Made, ObjectName, SourceKind, snapshot_json,
         spare_name,
     },
+    world::{DigestKeys, Name, SnapshotRecord, SourceMeta},
 };
 use jiff::Timestamp;
 use proptest::prelude::*;

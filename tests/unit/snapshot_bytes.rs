@@ -4,14 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use confrev::{
     annotations,
-    controller::{
-        Action, Config, Name, Next, Outcome, Revision, RevisionKey, SnapshotRecord, SourceMeta, State, Task,
-        Verified,
-    },
+    controller::{Action, Config, Next, Outcome, State, Task},
     kinds::Kinds,
     resolve::Use,
     snapshot::ObjectName,
     telemetry::metrics::Reason,
+    world::{Name, Revision, RevisionKey, SnapshotRecord, SourceMeta, Verified},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

@@ -4,10 +4,11 @@ use std::convert::Infallible;
 
 use confrev::{
     annotations,
-    cluster::{ApiError, KubeApi, Owner},
-    controller::{Action, Name, Outcome, RawObject, RevisionsSubject, Task, WorkloadsSubject, execute, take},
+    cluster::{ApiError, KubeApi},
+    controller::{Action, Outcome, RawObject, RevisionsSubject, Task, WorkloadsSubject, execute, take},
     kinds::{Kinds, REVISION_KINDS},
     telemetry::Metrics,
+    world::{Name, Owner},
 };
 use http::{Request, Response, StatusCode};
 use kube::{client::Body, runtime::watcher::Event};

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use confrev::{
-    cluster::{ApiError, Event, WorkloadKey},
-    controller::{Action, Config, Name, Outcome, State},
+    cluster::{ApiError, Event},
+    controller::{Action, Config, Outcome, State},
     kinds::Kinds,
     resolve::{Health, Record},
     telemetry::metrics::Reason,
+    world::{Name, WorkloadKey},
 };
 use confrev_test_support::webhook_receiver::{Receiver, Reply};
 use jiff::SignedDuration;

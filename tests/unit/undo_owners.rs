@@ -7,8 +7,8 @@ use std::{
 
 use confrev::{
     admission::ReviewLimits,
-    cluster::workload_owner,
     resolve::{Carried, Facts, Request, Workload},
+    world::workload_owner,
 };
 use http::{Method, Response, StatusCode};
 use kube::client::Body;

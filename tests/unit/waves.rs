@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use confrev::{
     annotations,
-    controller::{Action, Analysed, NamespaceSettings, Outcome},
+    controller::{Action, Analysed, Outcome},
     resolve::{
         AnalysisRun,
         Health::{self, Failed, Progressing, Settled, Unavailable},
         RunState, order_of_namespace,
     },
     telemetry::metrics::Reason,
+    world::NamespaceSettings,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};

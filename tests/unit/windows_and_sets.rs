@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use confrev::{
     annotations,
-    controller::{Action, NamespaceSettings, Outcome},
+    controller::{Action, Outcome},
     gate_settings::Texts,
     resolve::Health::Settled,
     telemetry::metrics::Reason,
+    world::NamespaceSettings,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};

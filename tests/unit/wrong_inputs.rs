@@ -56,7 +56,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ),
     (
         "impact",
-        "the following required arguments were not provided: <SOURCE|--filename <FILE>|--kustomize <FOLDER>>; see --help",
+        "the following required arguments were not provided: <SOURCE|--filename <FILE>|--kustomize <FOLDER>|--opt-in <NAMESPACE>>; see --help",
     ),
     ("impact demo -f x", "the argument '[SOURCE]' cannot be used with '--filename <FILE>'; see --help"),
     ("impact demo -k x", "the argument '[SOURCE]' cannot be used with '--kustomize <FOLDER>'; see --help"),

@@ -9,6 +9,14 @@ start without it. */}}
 {{- concat (list "kube-system" "kube-public" "kube-node-lease" .Release.Namespace) .Values.excludedNamespaces | uniq | join ", " -}}
 {{- end }}
 
+{{/* The excluded namespaces as the elements of a list in CEL. */}}
+{{- define "confrev.celExcludedNamespaces" -}}
+{{- range $i, $namespace := splitList ", " (include "confrev.excludedNamespaces" .) }}
+{{- if $i }}
+, {{ end }}{{ $namespace | quote }}
+{{- end }}
+{{- end }}
+
 {{/* An additional term of a namespaceSelector: only the namespaces in which confrev may write, if they are listed. */}}
 {{- define "confrev.onlyNamespaces" -}}
 {{- with .Values.rbac.namespaces }}
@@ -488,12 +496,22 @@ a source and `e[1]` its snapshot. */}}
 [{{ . }}.sort()].map(all, all.transformList(i, name, i == 0 || all[i - 1] != name, name))[0]
 {{- end }}
 
+{{/* The values with which the label of a namespace opts workloads in, now or with their next deployment. */}}
+{{- define "confrev.optingIn" -}}
+["true", "next"]
+{{- end }}
+
+{{/* A CEL expression: whether the label of the namespace opts workloads in. */}}
+{{- define "confrev.celOptingIn" -}}
+dyn(namespaceObject).metadata.?labels[?"confrev.dev/enabled"].orValue("") in {{ include "confrev.optingIn" . }}
+{{- end }}
+
 {{/* A CEL expression: whether a workload is opted in, by its own label or by that of its namespace. A malformed label counts as an
 opt-in: its write is refused. */}}
 {{- define "confrev.celOptedIn" -}}
 variables.new.metadata.?labels[?"confrev.dev/enabled"].hasValue()
 ? variables.new.metadata.labels["confrev.dev/enabled"] != "false"
-: dyn(namespaceObject).metadata.?labels[?"confrev.dev/enabled"].orValue("") == "true"
+: {{ include "confrev.celOptingIn" . }}
 {{- end }}
 
 {{/* A CEL expression: JSON patches that mark a workload: the label, and the annotation with this value. */}}
@@ -544,7 +562,7 @@ matchExpressions:
   {{- with include "confrev.onlyNamespaces" .root }}{{ . | trim | nindent 2 }}{{ end }}
   - key: confrev.dev/enabled
     operator: {{ ternary "In" "NotIn" .optedIn }}
-    values: ["true"]
+    values: {{ include "confrev.optingIn" . }}
 {{- end }}
 
 {{/* The strategies as JSON. A value of null removes one. */}}

@@ -10,13 +10,14 @@ core/src/annotations.rs. */}}
 {{/* All annotations. */}}
 {{- define "confrev.keys.annotations" -}}
 ["confrev.dev/analysis", "confrev.dev/bake", "confrev.dev/bytes", "confrev.dev/carried",
-"confrev.dev/changed-at", "confrev.dev/changed-by", "confrev.dev/decision", "confrev.dev/digest",
-"confrev.dev/enabled-by", "confrev.dev/exclude", "confrev.dev/hold", "confrev.dev/keep",
-"confrev.dev/live", "confrev.dev/max-in-flight", "confrev.dev/min-interval", "confrev.dev/missing",
-"confrev.dev/mount", "confrev.dev/on-failure", "confrev.dev/on-undo", "confrev.dev/order",
-"confrev.dev/partly-known", "confrev.dev/progress-deadline", "confrev.dev/revoked",
-"confrev.dev/roll", "confrev.dev/schema", "confrev.dev/schema-for", "confrev.dev/schema-keys",
-"confrev.dev/secrets", "confrev.dev/secrets-mode", "confrev.dev/set", "confrev.dev/source-name",
+"confrev.dev/change", "confrev.dev/changed-at", "confrev.dev/changed-by", "confrev.dev/decision",
+"confrev.dev/digest", "confrev.dev/enabled-by", "confrev.dev/exclude", "confrev.dev/hold",
+"confrev.dev/keep", "confrev.dev/live", "confrev.dev/max-in-flight", "confrev.dev/min-interval",
+"confrev.dev/missing", "confrev.dev/mount", "confrev.dev/on-failure", "confrev.dev/on-undo",
+"confrev.dev/order", "confrev.dev/partly-known", "confrev.dev/progress-deadline",
+"confrev.dev/report", "confrev.dev/revoked", "confrev.dev/roll", "confrev.dev/schema",
+"confrev.dev/schema-for", "confrev.dev/schema-keys", "confrev.dev/secrets",
+"confrev.dev/secrets-mode", "confrev.dev/set", "confrev.dev/source-name",
 "confrev.dev/source-namespace", "confrev.dev/sources", "confrev.dev/state", "confrev.dev/strategy",
 "confrev.dev/track", "confrev.dev/unhealthy-after", "confrev.dev/verdict", "confrev.dev/waves",
 "confrev.dev/window"]
@@ -38,9 +39,9 @@ core/src/annotations.rs. */}}
 {{/* Those that users write on sources. */}}
 {{- define "confrev.keys.source" -}}
 ["confrev.dev/analysis", "confrev.dev/bake", "confrev.dev/keep", "confrev.dev/max-in-flight",
-"confrev.dev/on-failure", "confrev.dev/schema", "confrev.dev/schema-for", "confrev.dev/schema-keys",
-"confrev.dev/set", "confrev.dev/strategy", "confrev.dev/unhealthy-after", "confrev.dev/waves",
-"confrev.dev/window"]
+"confrev.dev/on-failure", "confrev.dev/report", "confrev.dev/schema", "confrev.dev/schema-for",
+"confrev.dev/schema-keys", "confrev.dev/set", "confrev.dev/strategy", "confrev.dev/unhealthy-after",
+"confrev.dev/waves", "confrev.dev/window"]
 {{- end }}
 
 {{/* The annotations that confrev writes on pod templates. */}}

@@ -20,6 +20,8 @@ pub trait Asked {
     fn used(&self) -> &Use;
     /// The present content of the source, and its mode.
     fn present(&self) -> &Present;
+    /// Whether the workload does not follow changes by itself, and this is a change: a workload that is about to be opted in has had none.
+    fn is_paused(&self) -> bool;
     /// The settings that are gates, of the workload, of its namespace and of the source.
     fn settings(&self) -> Vec<(Place, &Texts)>;
     /// The sources of the workload that belong to sets and may move it, and those that did and do not exist now. `None`: one of its
@@ -33,9 +35,7 @@ pub trait Asked {
     fn now(&self) -> Timestamp;
 
     /// The time that remains of the workload's `min-interval`.
-    fn interval_left(&self) -> Option<SignedDuration> {
-        self.record().interval_left(self.now())
-    }
+    fn interval_left(&self) -> Option<SignedDuration>;
 
     /// Whether the workload has the content already, in another mode. No verdict on the content keeps it from moving then.
     fn has_content(&self) -> bool {

@@ -7,18 +7,22 @@ use crate::gate_settings;
 pub struct Gate(&'static str);
 
 impl Gate {
+    /// The workload does not follow changes by itself.
+    pub(super) const PAUSED: Self = Self("paused");
+    /// The annotation `hold` keeps its snapshot.
+    pub(super) const HOLD: Self = Self("hold");
     /// A setting of a gate, a set or waves cannot be followed.
     pub(super) const INVALID: Self = Self("invalid");
     /// A workload failed with the content, and its source reverts.
-    pub(super) const REFUSED: Self = Self("refused");
-    /// The sources of a set have different versions.
-    pub(super) const SET: Self = Self("set");
+    pub const REFUSED: Self = Self("refused");
+    /// The sources of a set have different versions, or another one of them stays where it is.
+    pub const SET: Self = Self("set");
     /// The workload rolled less than its `min-interval` ago.
     pub(super) const MIN_INTERVAL: Self = Self("min-interval");
     /// A person stopped the change.
     pub(super) const ABORTED: Self = Self("aborted");
     /// A workload failed with the content.
-    pub(super) const FAILED: Self = Self("failed");
+    pub const FAILED: Self = Self("failed");
     /// The wave has not come to the workload.
     pub(super) const WAVE: Self = Self("wave");
     /// As many workloads as allowed are rolling.
@@ -36,7 +40,11 @@ impl Gate {
     pub fn all() -> impl Iterator<Item = Self> {
         let settings = gate_settings::names().map(Self::of_setting);
         let others = [Self::SET, Self::MIN_INTERVAL, Self::ABORTED, Self::FAILED, Self::WAVE];
-        [Self::INVALID, Self::REFUSED].into_iter().chain(settings).chain(others).chain([Self::MAX_IN_FLIGHT])
+        [Self::PAUSED, Self::HOLD, Self::INVALID, Self::REFUSED]
+            .into_iter()
+            .chain(settings)
+            .chain(others)
+            .chain([Self::MAX_IN_FLIGHT])
     }
 
     /// The gate of this name.

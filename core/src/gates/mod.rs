@@ -9,7 +9,9 @@
 
 mod asked;
 mod gate;
+mod hold;
 mod interval;
+mod paused;
 mod refused;
 mod set;
 mod setting;
@@ -22,12 +24,20 @@ pub use gate::Gate;
 pub use why::Why;
 pub use words::{About, ELSEWHERE, listed, proved_bad, retry};
 
+use crate::resolve::{Record, Use};
+
 /// A gate.
 type Ask<A> = fn(&mut A) -> Answer<<A as Asked>::Key>;
 
+/// The answer of the gates that ask the workload alone: why it does not move, whatever its source holds.
+pub fn of_workload<K>(record: &Record, used: &Use) -> Option<Why<K>> {
+    if record.track { hold::why(used) } else { Some(Why::Paused) }
+}
+
 /// The answer of the first gate that is not open.
 pub fn answer<A: Asked>(asked: &mut A) -> Answer<A::Key> {
-    let chain: [Ask<A>; 5] = [refused::ask, setting::ask, set::ask, interval::ask, spread::ask];
+    let chain: [Ask<A>; 7] =
+        [paused::ask, hold::ask, refused::ask, setting::ask, set::ask, interval::ask, spread::ask];
     chain
         .into_iter()
         .map(|ask| ask(asked))

@@ -11,6 +11,13 @@ use crate::{
 /// Why a workload does not move to a content now. `K` names workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why<K> {
+    /// The workload does not follow changes by itself.
+    Paused,
+    /// The annotation `hold` keeps its snapshot.
+    Held {
+        /// The snapshot.
+        snapshot: String,
+    },
     /// A workload failed with the content, and its source reverts.
     Refused {
         /// The snapshot of the content.
@@ -34,6 +41,8 @@ impl<K> Why<K> {
     /// The gate.
     pub const fn gate(&self) -> Gate {
         match self {
+            Self::Paused => Gate::PAUSED,
+            Self::Held { .. } => Gate::HOLD,
             Self::Closed(Closed::Invalid { .. })
             | Self::Set(SetWait::Invalid { .. })
             | Self::Others(Wait::Invalid(_)) => Gate::INVALID,
@@ -54,7 +63,13 @@ impl<K> Why<K> {
             Self::Closed(Closed::Until { opens, .. }) => *opens,
             Self::Interval(left) => now.checked_add(*left).ok(),
             Self::Others(Wait::Bake(until)) => Some(*until),
-            Self::Refused { .. } | Self::Closed(_) | Self::Set(_) | Self::SetUnread | Self::Others(_) => None,
+            Self::Paused
+            | Self::Held { .. }
+            | Self::Refused { .. }
+            | Self::Closed(_)
+            | Self::Set(_)
+            | Self::SetUnread
+            | Self::Others(_) => None,
         }
     }
 
@@ -66,7 +81,12 @@ impl<K> Why<K> {
             | Self::Interval(_)
             | Self::Others(Wait::Bake(_) | Wait::Turn) => true,
             Self::Others(Wait::Analysis(run)) => matches!(run.state, RunState::Unknown | RunState::Running),
-            Self::Refused { .. } | Self::Closed(_) | Self::Set(_) | Self::Others(_) => false,
+            Self::Paused
+            | Self::Held { .. }
+            | Self::Refused { .. }
+            | Self::Closed(_)
+            | Self::Set(_)
+            | Self::Others(_) => false,
         }
     }
 
@@ -75,11 +95,16 @@ impl<K> Why<K> {
         self.gate() == Gate::REFUSED
     }
 
+    /// Whether it is about the workload alone, whatever its source holds.
+    pub const fn is_of_workload(&self) -> bool {
+        matches!(self, Self::Paused | Self::Held { .. })
+    }
+
     /// Whether it ends only by a decision of a person: other workloads and the time change nothing.
     pub fn needs_a_person(&self) -> bool {
         match self {
             Self::Others(Wait::Analysis(run)) => matches!(run.state, RunState::Undecided(_)),
-            _ => [Gate::INVALID, Gate::ABORTED].contains(&self.gate()),
+            _ => self.is_of_workload() || [Gate::INVALID, Gate::ABORTED].contains(&self.gate()),
         }
     }
 }
@@ -103,6 +128,8 @@ mod tests {
         let until = |opens| Why::Closed(Closed::Until { name: "window", opens, reason: "x".into() });
         let proof = Proof::Workload { workload: Some("web"), rolled_back: false };
         for (why, gate, until, ends_by_itself) in [
+            (Why::Paused, Gate::PAUSED, None, false),
+            (Why::Held { snapshot: "a-1".into() }, Gate::HOLD, None, false),
             (Why::Refused { snapshot: "a-1".into(), reason: "x".into() }, Gate::REFUSED, None, false),
             (invalid(Place::Workload), Gate::INVALID, None, false),
             (until(Some(later)), Gate::of_setting("window"), Some(later), true),

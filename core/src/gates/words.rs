@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use super::why::Why;
 use crate::{
+    annotations,
     gate_settings::Closed,
     resolve::{AnalysisRun, EndedWave, Proof, RunState, Spread, Wait},
     snapshot::ObjectName,
@@ -12,8 +13,8 @@ use crate::{
 /// How many workloads a reason names.
 const NAMED: usize = 3;
 
-/// What a reason is about.
-#[derive(Clone, Copy, Debug)]
+/// What a reason is about, and how it names workloads.
+#[derive(Clone, Copy)]
 pub struct About<'a, K> {
     /// The source to whose content the workload would move.
     pub source: &'a ObjectName,
@@ -21,12 +22,23 @@ pub struct About<'a, K> {
     pub spread: Option<&'a Spread<K>>,
     /// Whether the workload has failed.
     pub has_failed: bool,
+    /// The name of a workload.
+    pub name: &'a dyn Fn(&K) -> String,
 }
 
-impl<K: Clone + Display> Why<K> {
+impl<K> About<'_, K> {
+    /// For a reason that is not about other workloads.
+    pub fn alone(source: &ObjectName) -> About<'_, K> {
+        About { source, spread: None, has_failed: false, name: &|_| String::new() }
+    }
+}
+
+impl<K: Clone> Why<K> {
     /// What holds the workload, on one line.
     pub fn text(&self, about: &About<'_, K>) -> String {
         match self {
+            Self::Paused => format!("paused ({}=false)", annotations::TRACK),
+            Self::Held { snapshot } => format!("held at {snapshot} (annotation {})", annotations::HOLD),
             Self::Refused { snapshot, reason } => format!("{snapshot} was refused: {reason}"),
             Self::Closed(closed @ Closed::Invalid { .. }) => format!("held by {closed}"),
             Self::Closed(Closed::Until { reason, .. }) => reason.clone(),
@@ -40,12 +52,17 @@ impl<K: Clone + Display> Why<K> {
 
 impl<K> Why<K> {
     /// The command that ends the wait, if a person may do so without a change of the content or of a setting.
-    pub fn remedy(&self, source: &ObjectName) -> Option<String> {
-        let is_decided = matches!(
-            self,
-            Self::Refused { .. } | Self::Others(Wait::Refused | Wait::Aborted | Wait::Bad(Proof::Verdict(_)))
-        );
-        is_decided.then(|| retry(source))
+    /// `workload`: as KIND/NAME.
+    pub fn remedy(&self, source: &ObjectName, workload: &str) -> Option<String> {
+        match self {
+            Self::Paused => Some(format!("kubectl confrev resume {workload}")),
+            Self::Held { .. } => Some(format!("kubectl confrev unpin {workload}")),
+            Self::Refused { .. }
+            | Self::Others(Wait::Refused | Wait::Aborted | Wait::Bad(Proof::Verdict(_))) => {
+                Some(retry(source))
+            }
+            Self::Closed(_) | Self::Set(_) | Self::SetUnread | Self::Interval(_) | Self::Others(_) => None,
+        }
     }
 }
 
@@ -63,18 +80,19 @@ pub const fn proved_bad(rolled_back: bool) -> &'static str {
 }
 
 /// Why others hold a workload.
-fn others<K: Clone + Display>(wait: &Wait<K>, about: &About<'_, K>) -> String {
-    let About { source, spread, has_failed } = about;
+fn others<K: Clone>(wait: &Wait<K>, about: &About<'_, K>) -> String {
+    let About { source, spread, has_failed, name } = about;
     let progress = spread.and_then(Spread::progress);
     let wave = progress.map(|progress| format!("wave {} of {}", progress.wave, progress.waves));
     let wave = wave.unwrap_or_default();
     match wait {
         Wait::Full => {
-            let rolling: Vec<_> = spread.iter().flat_map(|spread| spread.rolling(*has_failed)).collect();
+            let rolling = spread.iter().flat_map(|spread| spread.rolling(*has_failed));
+            let rolling: Vec<_> = rolling.map(name).collect();
             format!("held by {}", listed(&rolling, NAMED))
         }
         Wait::Bad(Proof::Workload { workload, rolled_back }) => {
-            let by = workload.as_ref().map_or_else(|| ELSEWHERE.to_owned(), ToString::to_string);
+            let by = workload.as_ref().map_or_else(|| ELSEWHERE.to_owned(), name);
             format!("held by {by}, which {} the change", proved_bad(*rolled_back))
         }
         Wait::Bad(Proof::Verdict(reason)) => format!("held: {reason}; to continue, run {}", retry(source)),
@@ -82,7 +100,8 @@ fn others<K: Clone + Display>(wait: &Wait<K>, about: &About<'_, K>) -> String {
         Wait::Refused => format!("refused, see kubectl confrev history {}", source.name),
         Wait::Aborted => format!("aborted; to continue, run {}", retry(source)),
         Wait::Unproven => {
-            let unhealthy: Vec<_> = progress.iter().flat_map(|progress| &progress.unhealthy).collect();
+            let unhealthy = progress.iter().flat_map(|progress| &progress.unhealthy);
+            let unhealthy: Vec<_> = unhealthy.map(name).collect();
             format!("{wave}: held by {}, not healthy yet", listed(&unhealthy, NAMED))
         }
         Wait::Bake(until) => format!("{wave}: bakes until {until:.0}"),
@@ -120,10 +139,21 @@ mod tests {
     #[test]
     fn reasons_name_what_to_do() {
         let source = ObjectName::new(SourceKind::Secret, "keys");
-        let about = About { source: &source, spread: None, has_failed: false };
+        let name = |workload: &&str| (*workload).to_owned();
+        let about = About { source: &source, spread: None, has_failed: false, name: &name };
         let retry = Some("kubectl confrev waves retry secret/keys".to_owned());
         let by = |workload| Wait::Bad(Proof::Workload { workload, rolled_back: false });
         for (why, text, remedy) in [
+            (
+                Why::Paused,
+                "paused (confrev.dev/track=false)",
+                &Some("kubectl confrev resume deployment/web".to_owned()),
+            ),
+            (
+                Why::Held { snapshot: "keys-1".into() },
+                "held at keys-1 (annotation confrev.dev/hold)",
+                &Some("kubectl confrev unpin deployment/web".to_owned()),
+            ),
             (Why::Interval(SignedDuration::from_millis(40_200)), "min-interval, 40 s left", &None),
             (Why::Interval(SignedDuration::from_millis(200)), "min-interval, 1 s left", &None),
             (
@@ -143,7 +173,11 @@ mod tests {
                 &None,
             ),
         ] {
-            assert_eq!((why.text(&about).as_str(), &why.remedy(&source)), (text, remedy), "{why:?}");
+            assert_eq!(
+                (why.text(&about).as_str(), &why.remedy(&source, "deployment/web")),
+                (text, remedy),
+                "{why:?}"
+            );
         }
     }
 

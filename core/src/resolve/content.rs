@@ -273,7 +273,7 @@ impl<'r> Resolver<'r> {
 
     /// Whether the namespace asks for snapshots of Secrets; `None` if it was not read.
     fn namespace_takes_secrets(&self) -> Option<bool> {
-        self.facts.namespace().map(|namespace| namespace.enabled && namespace.secrets)
+        self.facts.namespace().map(|namespace| namespace.opt_in.is_in() && namespace.secrets)
     }
 
     /// Asks for the newest snapshot of a source that must be read now: most likely, it is needed next.

@@ -10,7 +10,7 @@ use super::{
     effects::{self, Marks, Resolution},
     holds::{self, HoldRule, Holds},
     misplaced, mount,
-    optin::{Giver, OptIn, opt_in},
+    optin::{Giver, OptIn, opt_in, was_decided_on},
     plan::{Plan, Planned, To},
     policy::{MissingPolicy, Policy},
     set::set_of,
@@ -74,11 +74,6 @@ pub(super) enum Stop {
     Unknown,
     /// The request must be refused.
     Deny(String),
-}
-
-/// Whether an earlier decision wrote the stored workload. The `sources` of a workload that was not opted in are not trusted.
-pub(super) fn was_decided_on(stored: &super::Workload<'_>) -> bool {
-    stored.label(annotations::ENABLED) == Some("true")
 }
 
 /// The result of resolving a reference.

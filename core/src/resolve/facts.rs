@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Health, Past, SchemaReference, SpreadPolicy, Strategies, Strategy, Verdict};
+use super::{Health, NamespaceOptIn, Past, SchemaReference, SpreadPolicy, Strategies, Strategy, Verdict};
 use crate::{
     annotations,
     snapshot::{
@@ -39,10 +39,9 @@ pub struct Spares {
 
 /// A namespace's settings for its workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a label or an annotation of its own")]
 pub struct NamespaceFacts {
-    /// Its label opts them in.
-    pub enabled: bool,
+    /// What its label says about workloads without a label of their own.
+    pub opt_in: NamespaceOptIn,
     /// Its annotation asks for snapshots of Secrets. It counts only together with the label.
     pub secrets: bool,
     /// Its annotation sets the mode `live` for Secrets that set no mode themselves.

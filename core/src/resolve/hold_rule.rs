@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use super::{
     Observed, Policy,
-    decide::{Resolver, Stop, was_decided_on},
+    decide::{Resolver, Stop},
     holds::HoldRule,
+    optin::was_decided_on,
     used::UsedKeys,
 };
 use crate::{

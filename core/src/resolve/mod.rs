@@ -7,6 +7,7 @@
 mod analysis;
 mod bare;
 mod carried;
+mod change_state;
 mod content;
 mod decide;
 mod driver;
@@ -18,6 +19,7 @@ mod holds;
 mod malformed;
 mod misplaced;
 mod mount;
+mod namespace_opt_in;
 mod optin;
 mod pending;
 mod plan;
@@ -45,12 +47,14 @@ use std::collections::BTreeSet;
 
 pub use analysis::{Analysis, AnalysisRun, EndedWave, RunState, is_run_of, run_arguments, run_of_template};
 pub use carried::{Carried, Unmarked};
+pub use change_state::{ChangeState, Phase};
 pub use decide::resolve;
 pub use driver::decide;
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError, Spares};
 pub use health::{Health, Referrer, has_deadline, may_lend_template};
 pub use malformed::malformed;
 pub use mount::Mount;
+pub use namespace_opt_in::NamespaceOptIn;
 pub use pending::{Pace, Present, Record, Use, is_pending};
 pub use plan::{Move, Plan, To, auto_roll_time, plan_time, roll_time};
 pub use policy::{

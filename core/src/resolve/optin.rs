@@ -1,6 +1,6 @@
 //! Whether a workload is opted in: its own label wins over its namespace's.
 
-use super::{Facts, Request};
+use super::{Facts, NamespaceOptIn, Request, Workload, bare::bare, carried::is_marked};
 use crate::annotations;
 
 /// Where the `enabled` label comes from.
@@ -29,8 +29,11 @@ pub(super) enum OptIn {
 pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
     let by_namespace = || match facts.namespace() {
         None => OptIn::Unknown,
-        Some(namespace) if namespace.enabled => OptIn::In(Giver::Namespace),
-        Some(_) => OptIn::Out(Giver::Namespace),
+        Some(namespace) => match namespace.opt_in {
+            NamespaceOptIn::Now => OptIn::In(Giver::Namespace),
+            NamespaceOptIn::Next if next_opts_in(request) => OptIn::In(Giver::Namespace),
+            NamespaceOptIn::Next | NamespaceOptIn::Out => OptIn::Out(Giver::Namespace),
+        },
     };
     let workload = &request.new;
     // A label that comes from the namespace becomes the workload's own as soon as an applier sets it. An undo of a Deployment
@@ -53,4 +56,17 @@ pub(super) fn opt_in(request: &Request<'_>, facts: &Facts) -> OptIn {
         )),
         None => by_namespace(),
     }
+}
+
+/// Whether an earlier decision wrote the stored workload. The `sources` of a workload that was not opted in are not trusted.
+pub(super) fn was_decided_on(stored: &Workload<'_>) -> bool {
+    stored.label(annotations::ENABLED) == Some("true")
+}
+
+/// Whether the workload is opted in by a namespace that opts in with the next deployment: by a creation, or by a change of the template
+/// beyond its notation. A stored workload may be opted in already; a marked one was deployed while confrev did not answer.
+fn next_opts_in(request: &Request<'_>) -> bool {
+    let Some(old) = &request.old else { return true };
+    let template = |workload: &Workload<'_>| bare(workload.text()?, &workload.kind.template, |_| None);
+    was_decided_on(old) || is_marked(old) || template(old) != template(&request.new)
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::{
     Health, MissingPolicy, Observed, Policy, Workload,
@@ -173,14 +173,6 @@ impl Record {
     /// Whether the workload's `hold` annotation keeps its references to the source.
     pub fn is_on_hold(&self, source: &ObjectName) -> bool {
         self.uses.iter().any(|used| used.on_hold && used.source == *source)
-    }
-
-    /// The time that remains of the workload's `min-interval`; `None` if it has passed. A last roll that is too far ahead comes from a
-    /// wrong clock, and does not count.
-    pub fn interval_left(&self, now: Timestamp) -> Option<SignedDuration> {
-        let interval = SignedDuration::try_from(self.min_interval).unwrap_or(SignedDuration::ZERO);
-        let left = self.last_roll?.checked_add(interval).ok()?.duration_since(now);
-        (left.is_positive() && left <= interval).then_some(left)
     }
 
     /// The keys that the workload reads of a source; `None` if it reads the whole source.

@@ -1,8 +1,9 @@
 //! What a plan in `roll` decides about a reference.
 
 use super::{
-    decide::{Resolver, Stop, was_decided_on},
+    decide::{Resolver, Stop},
     effects::Resolution,
+    optin::was_decided_on,
     plan::{Move, Planned, To},
     refused_rule::needs_force,
 };

@@ -85,9 +85,14 @@ impl Record {
         self.ties.get(&used.source).unwrap_or(&Tie::default()).relation(used, source, held)
     }
 
-    /// Whether a move would change this reference of a workload that tracks, or the content of the source that it has seen.
+    /// Whether a move would change this reference, or the content of the source that the workload has seen.
+    pub fn is_behind(&self, used: &Use, source: &Present) -> bool {
+        self.relation(used, source, None).is_pending()
+    }
+
+    /// The same, for a reference that no hold keeps.
     pub fn is_pending_for(&self, used: &Use, source: &Present) -> bool {
-        !used.on_hold && self.relation(used, source, None).is_pending()
+        !used.on_hold && self.is_behind(used, source)
     }
 
     /// Whether an undo or a pin keeps other values than those of the content that the workload has seen, whatever the present content.

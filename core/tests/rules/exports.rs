@@ -1,6 +1,9 @@
 //! A live object is exported, and created again or elsewhere.
 
-use confrev::{annotations, resolve::NamespaceFacts};
+use confrev::{
+    annotations,
+    resolve::{NamespaceFacts, NamespaceOptIn},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -21,7 +24,7 @@ fn exported(stored: &Value) -> Value {
 /// A workload of a namespace that opts in.
 fn given_by_namespace() -> (World, Value) {
     let mut world = world("blue");
-    world.namespace = NamespaceFacts { enabled: true, ..NamespaceFacts::default() };
+    world.namespace = NamespaceFacts { opt_in: NamespaceOptIn::Now, ..NamespaceFacts::default() };
     let mut object = deployment(&["demo"]);
     object["metadata"]["labels"] = json!({});
     let stored = world.create(&object);

@@ -2,7 +2,9 @@
 
 use confrev::{
     annotations,
-    resolve::{Carried, Facts, Health, NamespaceFacts, Observed, Pass, Request, Workload, resolve},
+    resolve::{
+        Carried, Facts, Health, NamespaceFacts, NamespaceOptIn, Observed, Pass, Request, Workload, resolve,
+    },
     snapshot::{Identity, Made, ObjectName, SourceKind, snapshot_json},
     template::revision_of,
 };
@@ -40,7 +42,8 @@ fn resolves_secrets_when_workload_or_namespace_asks() {
     for (annotation, namespace, resolved) in
         [(None, false, false), (None, true, true), (Some("true"), false, true), (Some("false"), true, false)]
     {
-        let facts = NamespaceFacts { enabled: true, secrets: namespace, ..NamespaceFacts::default() };
+        let facts =
+            NamespaceFacts { opt_in: NamespaceOptIn::Now, secrets: namespace, ..NamespaceFacts::default() };
         let mut world = World { namespace: facts, ..World::default() };
         secret(&mut world, "Opaque");
         let mut object = with_secrets();

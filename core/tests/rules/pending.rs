@@ -2,7 +2,9 @@
 
 use confrev::{
     annotations,
-    resolve::{Health, Observed, Present, Record, Standing, Use, Workload, WorkloadView, is_pending},
+    resolve::{
+        Health, NamespaceOptIn, Observed, Present, Record, Standing, Use, Workload, WorkloadView, is_pending,
+    },
     snapshot::{Digest, ObjectName, SourceKind},
 };
 use jiff::Timestamp;
@@ -113,7 +115,7 @@ fn only_lasting_workloads_follow_sources_and_namespace() {
         ("Job", true, false),
     ] {
         let mut world = world("blue");
-        world.namespace.enabled = true;
+        world.namespace.opt_in = NamespaceOptIn::Now;
         let mut object = deployment(&["demo"]);
         object["metadata"].as_object_mut().unwrap().remove("labels");
         let mut stored = world.review(&kind(of), &object, None).object;

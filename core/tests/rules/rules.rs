@@ -1,6 +1,10 @@
 //! The rules, in the order of the events that users see.
 
-use confrev::{annotations, resolve::Need, snapshot::DIGITS};
+use confrev::{
+    annotations,
+    resolve::{NamespaceOptIn, Need},
+    snapshot::DIGITS,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -302,7 +306,7 @@ fn namespace_adds_and_removes_enabled_label() {
     let mut bare = deployment(&["demo"]);
     bare["metadata"].as_object_mut().unwrap().remove("labels");
     assert_eq!(world.create(&bare), bare, "neither label nor namespace opts it in");
-    world.namespace.enabled = true;
+    world.namespace.opt_in = NamespaceOptIn::Now;
     let stored = world.create(&bare);
     assert_eq!(stored["metadata"]["labels"][annotations::ENABLED], "true");
     assert_eq!(volume(&stored, 0), BLUE);
@@ -310,7 +314,7 @@ fn namespace_adds_and_removes_enabled_label() {
     out["metadata"]["labels"] = json!({annotations::ENABLED: "false"});
     assert_eq!(world.create(&out), out, "its own label wins");
     let own = world.create(&deployment(&["demo"]));
-    world.namespace.enabled = false;
+    world.namespace.opt_in = NamespaceOptIn::Out;
     let left = poke(&mut world, &stored, 1);
     assert_eq!(left["metadata"]["labels"].get(annotations::ENABLED), None);
     assert_eq!(volume(&left, 0), "demo");
@@ -330,6 +334,64 @@ fn namespace_adds_and_removes_enabled_label() {
         );
         assert_eq!(volume(&world.update(&applied, &stored), 0), wanted);
     }
+}
+
+/// A workload of a namespace with the label `next` stays as it is until it is deployed, and is opted in from then on.
+#[test]
+fn next_deployment_opts_in() {
+    let mut world = world("blue");
+    let mut bare = deployment(&["demo"]);
+    bare["metadata"].as_object_mut().unwrap().remove("labels");
+    let edit = |object: &Value, change: &dyn Fn(&mut Value)| {
+        let mut edited = object.clone();
+        change(&mut edited);
+        edited
+    };
+    let image =
+        |object: &mut Value| object["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    let label = |object: &Value| object["metadata"]["labels"].get(annotations::ENABLED).cloned();
+    for (what, change, is_deployment) in [
+        ("nothing", &(|_: &mut Value| {}) as &dyn Fn(&mut Value), false),
+        ("replicas", &|object| object["spec"]["replicas"] = json!(5), false),
+        ("a setting", &|object| annotate(object, annotations::MIN_INTERVAL, "1h"), false),
+        ("a plan", &|object| annotate(object, annotations::ROLL, "1"), false),
+        ("the notation", &|object| object["spec"]["template"]["spec"]["hostNetwork"] = json!(false), false),
+        ("the image", &image, true),
+        (
+            "a restart",
+            &|object| object["spec"]["template"]["metadata"]["annotations"]["at"] = json!("9"),
+            true,
+        ),
+    ] {
+        world.namespace.opt_in = NamespaceOptIn::Next;
+        let new = edit(&bare, change);
+        let stored = world.update(&new, &bare);
+        if !is_deployment {
+            assert_eq!(stored, new, "{what}");
+            continue;
+        }
+        assert_eq!(label(&stored), Some(json!("true")), "{what}");
+        // From then on, every write is one of an opted-in workload, also one that takes the label away.
+        let without = edit(&stored, &|object| object["metadata"]["labels"].as_object_mut().unwrap().clear());
+        assert_eq!(world.update(&without, &stored), stored, "{what}");
+        world.set("demo", json!({"color": "green"}));
+        assert_ne!(volume(&poke(&mut world, &stored, 1), 0), "demo", "{what}");
+        world.set("demo", json!({"color": "blue"}));
+        world.namespace.opt_in = NamespaceOptIn::Out;
+        assert_eq!(label(&poke(&mut world, &stored, 2)), None, "{what}");
+    }
+    world.namespace.opt_in = NamespaceOptIn::Next;
+    assert_eq!(volume(&world.create(&bare), 0), BLUE, "a creation is a deployment");
+    let mut marked = bare.clone();
+    marked["metadata"]["labels"] = json!({annotations::CARRIED: "true"});
+    annotate(&mut marked, annotations::CARRIED, "configmaps/demo");
+    assert_eq!(
+        volume(&poke(&mut world, &marked, 3), 0),
+        BLUE,
+        "it was deployed while confrev did not answer"
+    );
+    let out = edit(&bare, &|object| object["metadata"]["labels"] = json!({annotations::ENABLED: "false"}));
+    assert_eq!(world.update(&edit(&out, &image), &out), edit(&out, &image), "its own label wins");
 }
 
 /// Until then the label is the namespace's, even if the last applied configuration has it.
@@ -353,7 +415,7 @@ fn removed_label_counts_as_own_after_next_apply() {
     let mut own = deployment(&["demo"]);
     annotate(&mut own, annotations::LAST_APPLIED, &applied("one", states.clone()));
     let own = world.create(&own);
-    world.namespace.enabled = true;
+    world.namespace.opt_in = NamespaceOptIn::Now;
     // `kubectl label deployment web confrev.dev/enabled-`: the namespace gives the label again at once.
     let given = world.update(&off(&own), &own);
     assert_eq!(given["metadata"]["labels"][annotations::ENABLED], "true");
@@ -369,7 +431,7 @@ fn removed_label_counts_as_own_after_next_apply() {
     annotate(&mut without, annotations::LAST_APPLIED, &applied("two", silent));
     let without = world.update(&without, &given);
     let back = apply(&mut world, &without, &applied("one", states));
-    world.namespace.enabled = false;
+    world.namespace.opt_in = NamespaceOptIn::Out;
     for (what, object, wanted) in [
         ("the namespace set the label", &given, "demo"),
         ("the namespace set the label, and an undo followed", &undone, "demo"),

@@ -9,8 +9,8 @@ use crate::{
         failure::Failure,
         flags::DryRun,
         history::{self, History},
-        inventory::{OptedIn, Snapshot, SourceKey, source_name},
-        moves::{Common, Made, Pin, Track, Undo, Unpin},
+        moves::{Common, Ends, Made, Pin, ToPresent, Track, Undo},
+        objects::{OptedIn, Snapshot, SourceKey, source_name},
         restore,
         status::WorkloadStatus,
         target::{Flags, Target},
@@ -125,7 +125,10 @@ impl Asked {
                 let (source, snapshot) = (self.source.clone(), self.snapshot.clone());
                 Pin { source, snapshot, hold, force: false, common }.make(target.clone()).await?
             }
-            "unpin" => Unpin { source: only, force: false, common }.make(target.clone()).await?,
+            "unpin" => {
+                let to_present = ToPresent { source: only, force: false, common };
+                to_present.make(target.clone(), Ends::Decisions).await?
+            }
             "pause" => Track { common }.make(target.clone(), false).await?,
             "resume" => Track { common }.make(target.clone(), true).await?,
             "restore" => {

@@ -27,7 +27,8 @@ use clap::Args;
 
 use super::{
     failure::Failure,
-    inventory::{Inventory, Scope},
+    inventory::Inventory,
+    objects::Scope,
     output,
     target::{Flags, Target},
 };

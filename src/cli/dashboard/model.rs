@@ -16,7 +16,8 @@ use super::{links::Links, parts::Part, row::Row, store::Store};
 use crate::{
     cli::{
         failure::Failure,
-        inventory::{self, Inventory, LiveSource, OptedIn, Scope},
+        inventory::Inventory,
+        objects::{self, LiveSource, OptedIn, Scope},
         source_state::{self, SourceState, UsedSource},
         status,
         target::Target,
@@ -195,7 +196,7 @@ impl Model {
         let target = &self.target;
         let read: Vec<_> = stream::iter(stale)
             .map(|(key, version)| async move {
-                let live = inventory::source(target, &key).await;
+                let live = objects::source(target, &key).await;
                 (key, version, live)
             })
             .buffer_unordered(READS)

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::{
-        inventory::{SNAPSHOTS, Scope, opted_in, text},
+        inventory::{SNAPSHOTS, opted_in},
+        objects::{Scope, text},
         target::Target,
     },
     cluster::Listed,
@@ -138,7 +139,7 @@ fn keep_pod(pod: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::inventory::{revision_template, sources_of};
+    use crate::cli::objects::{revision_template, sources_of};
 
     #[test]
     fn kept_revisions_name_their_snapshots() {

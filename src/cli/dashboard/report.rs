@@ -18,13 +18,7 @@ use super::{
     workload,
 };
 use crate::{
-    cli::{
-        explain,
-        failure::Failure,
-        inventory::{Inventory, Scope},
-        source_state,
-        target::Target,
-    },
+    cli::{explain, failure::Failure, inventory::Inventory, objects::Scope, source_state, target::Target},
     snapshot::ObjectName,
 };
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     cli::{
-        inventory::{OptedIn, text},
+        objects::{OptedIn, text},
         target::Target,
     },
     snapshot::ObjectName,

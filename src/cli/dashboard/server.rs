@@ -27,7 +27,7 @@ use super::{
     workload,
 };
 use crate::{
-    cli::{failure::Failure, flags::DryRun, inventory::source_kind},
+    cli::{failure::Failure, flags::DryRun, objects::source_kind},
     snapshot::{ObjectName, is_namespace_name, is_object_name},
 };
 
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
     use crate::cli::{
         dashboard::rights::Rights,
-        inventory::Scope,
+        objects::Scope,
         target::{Flags, Target},
     };
 

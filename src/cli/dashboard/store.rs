@@ -11,7 +11,8 @@ use super::parts::Part;
 use crate::{
     annotations,
     cli::{
-        inventory::{Inventory, LiveSource, OptedIn, Snapshot, SourceKey, has_config, label, sort, text},
+        inventory::{Inventory, has_config, sort},
+        objects::{LiveSource, OptedIn, Snapshot, SourceKey, label, text},
         target::Target,
     },
     kinds::WorkloadKind,

@@ -16,7 +16,7 @@ use crate::{
     cli::{
         failure::Failure,
         history::History,
-        inventory::{OptedIn, label, revision_number, revision_template, sources_of, text},
+        objects::{OptedIn, label, revision_number, revision_template, sources_of, text},
         pauses, source_state, status,
         target::Target,
         tree,

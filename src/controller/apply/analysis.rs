@@ -4,13 +4,11 @@ use serde_json::{Value, json};
 
 use crate::{
     annotations,
-    cluster::{Api, ApiError, Created, Owner},
-    controller::{
-        action::{Analysed, Outcome},
-        name::Name,
-    },
+    cluster::{Api, ApiError, Created},
+    controller::action::{Analysed, Outcome},
     resolve::{Analysis, AnalysisRun, RunState, run_arguments, run_of_template},
     snapshot::{Digest, source_label},
+    world::{Name, Owner},
 };
 
 /// How many runs of a source are kept, beside the present one.

@@ -6,19 +6,15 @@ use jiff::Timestamp;
 
 use super::analysis::{self, WantedRun};
 use crate::{
-    cluster::facts::spare_digits,
+    annotations,
     cluster::{
-        Api, ApiError, Created, Owner, Usage, Version, ensure_snapshot, own_owners, owners_but_our_own,
+        Api, ApiError, Created, Usage, ensure_snapshot, facts::spare_digits, own_owners, owners_but_our_own,
         owners_of_others,
     },
-    controller::{
-        action::{Action, Outcome, VerdictSet},
-        index::live_findings::Verified,
-        name::Name,
-        reconcile::owners::MAX_OWNERS,
-    },
+    controller::action::{Action, Outcome, Published, VerdictSet},
     resolve::{Ensure, Observed, Plan, roll_time},
     snapshot::{DIGITS, Digest, Identity, is_named_after, snapshot_name, spare_name},
+    world::{MAX_OWNERS, Name, Owner, Verified, Version},
 };
 
 /// Runs an action. Every write in it is conditional or idempotent, so running it twice, or only in part, loses nothing.
@@ -67,8 +63,14 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
                 return Ok(Outcome::Done);
             }
             let (namespace, name) = (&snapshot.namespace, &snapshot.object);
-            let after = api.set_verdict(namespace, name, &before, &verdict).await?;
+            let change = (annotations::VERDICT, verdict.text());
+            let after = api.set_annotation(namespace, name, &before, change).await?;
             Ok(Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed }))
+        }
+        Action::Publish { source, version: before, change } => {
+            let value = (annotations::CHANGE, change.as_deref().map(str::to_owned));
+            let after = api.set_annotation(&source.namespace, &source.object, &before, value).await?;
+            Ok(Outcome::Published(Published { before, after, change }))
         }
         Action::Verify { snapshot, owners } => verify(api, &snapshot, owners).await,
         Action::Ensure { source, content } => {
@@ -97,7 +99,9 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             analysis::analyse(api, &WantedRun { source, uid, digest, analysis, wave, run }).await
         }
         Action::EndAnalysis { source, uid, run } => analysis::terminate(api, &source, &uid, &run).await,
-        Action::OptIn(namespace) => Ok(Outcome::Unlabelled(api.unlabelled(&namespace).await?)),
+        Action::OptIn(namespace, opt_in) => {
+            Ok(Outcome::Unlabelled(api.unlabelled(&namespace, opt_in).await?))
+        }
     }
 }
 

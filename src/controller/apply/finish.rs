@@ -1,22 +1,22 @@
-//! Applies the outcome of an action to the index and the queue.
+//! Applies the outcome of an action to the world and the queue.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    cluster::{ApiError, Candidate, LiveWorkload, WorkloadKey},
+    cluster::{ApiError, Candidate, LiveWorkload},
     controller::{
         action::Outcome,
-        name::Name,
         queue::{ObjectStep, Task},
-        reconcile::state::State,
         reconcile::{
             event_texts::{self, Loss},
             rolls::{Failed, Rolling},
+            state::State,
         },
     },
     resolve::Record,
+    world::{Name, WorkloadKey},
 };
 
 /// The pause of a workload that had changed before its roll. Others may write it all the time, so the next write should
@@ -111,7 +111,7 @@ impl State {
             (Task::Read(name), Outcome::Read(observed)) => self.finish_read(name, observed, now),
             // Another version may exist by now.
             (Task::Object(name, ObjectStep::Bind | ObjectStep::Unbind), Outcome::Impostor(version))
-                if self.index.snapshot(name).is_some_and(|record| record.version() == version) =>
+                if self.world.snapshot(name).is_some_and(|record| record.version() == version) =>
             {
                 self.apply_snapshot(name, None, now);
             }
@@ -119,6 +119,7 @@ impl State {
                 self.memory.remember_endangered(name.clone(), Arc::new(*observed), now);
             }
             (Task::Judge(_) | Task::Analyse(_), Outcome::VerdictSet(set)) => self.verdict_was_set(set, now),
+            (Task::Publish(name), Outcome::Published(published)) => self.published(name, published, now),
             (Task::Analyse(name), Outcome::Analysed(found)) => self.analysed(name, found, now),
             (Task::Analyse(name), Outcome::AnalysisEnded(run)) => self.analysis_ended(name, run, now),
             (Task::Object(name, ObjectStep::Sweep), Outcome::Released(observed)) => {
@@ -154,7 +155,7 @@ impl State {
     ) -> End {
         match outcome {
             Outcome::Poked(record) => {
-                let known = rolling.filter(|_| self.index.workload(key).is_some());
+                let known = rolling.filter(|_| self.world.workload(key).is_some());
                 known.map_or(End::Done, |Rolling { before, moves, .. }| {
                     let end = self.rolled(key, &before, &record, now);
                     if matches!(end, End::InVain) {
@@ -184,20 +185,20 @@ impl State {
             LiveWorkload::Enabled(record) => {
                 rolling.is_some_and(|rolling| rolling.before.resource_version == record.resource_version)
             }
-            LiveWorkload::Unlabelled(candidate) => self.index.joining(key) == Some(&candidate.condition),
+            LiveWorkload::Unlabelled(candidate) => self.world.joining(key) == Some(&candidate.condition),
             LiveWorkload::Apart => false,
         }
     }
 
     /// Records that a roll failed: the pause after it does not count for other contents.
     fn roll_failed(&mut self, key: &WorkloadKey, failed: Failed) {
-        if self.index.workload(key).is_some() {
+        if self.world.workload(key).is_some() {
             self.rolls.set_failed(key, failed);
         }
     }
 
     fn rolled(&mut self, key: &WorkloadKey, before: &Record, record: &Record, now: Timestamp) -> End {
-        let joins = self.index.joining(key).is_some();
+        let joins = self.world.joining(key).is_some();
         let in_vain = if joins {
             !record.by_namespace
         } else {
@@ -216,21 +217,21 @@ impl State {
         }
         // What a watch has reported since is newer than the answer: the roll required the version before it.
         let is_reported =
-            self.index.workload(key).is_some_and(|known| known.resource_version != before.resource_version);
+            self.world.workload(key).is_some_and(|known| known.resource_version != before.resource_version);
         if !is_reported {
             self.rolls.clear_pending(key);
             self.apply_workload(key, Some(record.clone()), now);
         }
-        let events = event_texts::roll(&self.index, key, before, record, now);
+        let events = event_texts::roll(&self.world, key, before, record, now);
         self.report(events, now);
-        for (source, to) in event_texts::changes(&self.index, key, before, record) {
+        for (source, to) in event_texts::changes(&self.world, key, before, record) {
             // A source that is read again is counted with the next workload.
-            if let Some(known) = self.index.existing_source(&source) {
+            if let Some(known) = self.world.existing_source(&source) {
                 self.counted_changes.moved(source, to, known.spread.strategy.as_deref());
             }
         }
         // If the roll took effect, a source that changed again at that moment requires another roll.
-        if in_vain && self.index.is_pending(key) {
+        if in_vain && self.world.is_pending(key) {
             // Admission did not resolve the references: no webhook is in force for them. Each try is a write, so pause longer.
             tracing::warn!(
                 workload = self.display(key),
@@ -250,12 +251,12 @@ impl State {
         now: Timestamp,
     ) {
         tracing::debug!(workload = self.display(key), "changed before it was rolled");
-        let known = self.index.workload(key).map(|known| &known.resource_version);
+        let known = self.world.workload(key).map(|known| &known.resource_version);
         if known == rolling.map(|rolling| &rolling.before.resource_version) {
             match live {
                 LiveWorkload::Enabled(record) => self.apply_workload(key, Some(*record), now),
                 LiveWorkload::Unlabelled(candidate) => {
-                    if self.index.joining(key).is_none() {
+                    if self.world.joining(key).is_none() {
                         self.apply_workload(key, None, now);
                     }
                     self.join([(key.clone(), *candidate)], now);
@@ -282,7 +283,7 @@ impl State {
         if let (Task::Roll(key), ApiError::Refused { code, message, .. }, false) =
             (task, error, error.may_pass())
         {
-            let events = event_texts::refusal(&self.index, key, *code, message, now);
+            let events = event_texts::refusal(&self.world, key, *code, message, now);
             self.report(events, now);
         }
         match error {
@@ -320,14 +321,16 @@ impl State {
 mod tests {
     use super::*;
     use crate::{
-        cluster::Precondition,
         controller::{
             action::Action,
-            index::fixture::{key, record, snapshot, snapshot_record, source, used},
             reconcile::fixture::{at, moved_one, on, state},
         },
-        resolve::{AnalysisRun, Health, Observed, RunState},
+        resolve::{AnalysisRun, Health, NamespaceOptIn, Observed, RunState},
         snapshot::SourceKind,
+        world::{
+            Precondition,
+            fixture::{key, record, snapshot, snapshot_record, source, used},
+        },
     };
 
     fn late() -> ApiError {
@@ -384,7 +387,7 @@ mod tests {
     #[test]
     fn finished_roll_counts_what_admission_decided() {
         let version = |record: Record| Box::new(Record { resource_version: "8".to_owned(), ..record });
-        let known = |state: &State| state.index.workload(&key("web")).map(|web| web.resource_version.clone());
+        let known = |state: &State| state.world.workload(&key("web")).map(|web| web.resource_version.clone());
         let mut state = rolling();
         let moved = Outcome::Poked(version(on(2, Health::Progressing)));
         assert_eq!(finish_roll(&mut state, Ok(moved)), None);
@@ -398,8 +401,8 @@ mod tests {
 
         // The source returned to the former content meanwhile.
         let mut state = rolling();
-        let known_source = crate::controller::index::fixture::source_record("a", 1);
-        state.index.set_read(&source("a"), Some(known_source), &mut Vec::new());
+        let known_source = crate::world::fixture::source_record("a", 1);
+        state.world.set_read(&source("a"), Some(known_source), &mut Vec::new());
         let same = Outcome::Poked(version(on(1, Health::Settled)));
         assert_eq!(finish_roll(&mut state, Ok(same)), None);
         assert_eq!(known(&state).as_deref(), Some("8"));
@@ -409,15 +412,15 @@ mod tests {
     fn workload_joins_once_it_has_its_label() {
         for by_namespace in [true, false] {
             let mut state = state(&[]);
-            state.index.apply_namespace(&"ns".into(), true, &mut Vec::new());
+            state.world.apply_namespace(&"ns".into(), NamespaceOptIn::Now, &mut Vec::new());
             let web = record("web", &[used("a", None)]);
-            state.index.apply_joining(&key("web"), web.clone(), unlabelled(), &mut Vec::new());
+            state.world.apply_joining(&key("web"), web.clone(), unlabelled(), &mut Vec::new());
             state.enqueue_users(&source("a"), at(0));
             assert!(state.next_action(at(10)).is_some());
             let after = Record { by_namespace, resource_version: "8".to_owned(), ..on(2, Health::Settled) };
             let due = finish_roll(&mut state, Ok(Outcome::Poked(Box::new(after))));
             assert_eq!(due.is_some(), !by_namespace, "a write without the webhook is repeated");
-            assert_eq!(state.index.joining(&key("web")).is_some(), !by_namespace);
+            assert_eq!(state.world.joining(&key("web")).is_some(), !by_namespace);
         }
     }
 
@@ -434,10 +437,10 @@ mod tests {
     fn deleted_workload_is_not_rolled_again() {
         let mut state = rolling();
         for name in ["web", "other"] {
-            state.index.apply_joining(&key(name), on(1, Health::Settled), unlabelled(), &mut Vec::new());
+            state.world.apply_joining(&key(name), on(1, Health::Settled), unlabelled(), &mut Vec::new());
         }
         assert_eq!(finish_roll(&mut state, Err(missing())), None);
-        let knows = |name: &str| state.index.workload(&key(name)).is_some();
+        let knows = |name: &str| state.world.workload(&key(name)).is_some();
         assert_eq!(["web", "other"].map(knows), [false, true]);
     }
 
@@ -475,11 +478,11 @@ mod tests {
     fn object_that_only_has_labels_is_no_snapshot() {
         let name = source("a").sibling(snapshot("a", 1));
         let version = snapshot_record("a", 1).version();
-        let newer = crate::cluster::Version { resource_version: "2".to_owned(), ..version.clone() };
+        let newer = crate::world::Version { resource_version: "2".to_owned(), ..version.clone() };
         for (found, is_known) in [(version, false), (newer, true)] {
             let mut state = state(&[]);
             state.finish(&Task::Object(name.clone(), ObjectStep::Bind), Ok(Outcome::Impostor(found)), at(1));
-            assert_eq!(state.index.snapshot(&name).is_some(), is_known);
+            assert_eq!(state.world.snapshot(&name).is_some(), is_known);
         }
     }
 
@@ -487,9 +490,9 @@ mod tests {
     fn terminated_analysis_judges_nothing() {
         let mut state = moved_one(Health::Settled, &[("waves", "1"), ("analysis", "sound")]);
         let run = AnalysisRun { name: "run".into(), state: RunState::Running };
-        state.index.analyses_mut().set(&source("a"), run, at(1));
+        state.world.analyses_mut().set(&source("a"), run, at(1));
         state.finish(&Task::Analyse(source("a")), Ok(Outcome::AnalysisEnded("run".into())), at(2));
-        let known = state.index.analyses().get(&source("a")).unwrap();
+        let known = state.world.analyses().get(&source("a")).unwrap();
         assert_eq!(known.run.state, RunState::Undecided("was terminated".into()));
     }
 }

@@ -260,9 +260,8 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::{
-        cluster::WorkloadKey,
-        controller::name::Name,
         snapshot::{ObjectName, SourceKind},
+        world::{Name, WorkloadKey},
     };
 
     fn task(name: &str) -> Task {

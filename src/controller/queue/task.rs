@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{cluster::WorkloadKey, controller::name::Name, telemetry::metrics::Work};
+use crate::{
+    telemetry::metrics::Work,
+    world::{Name, WorkloadKey},
+};
 
 /// An object to check, and what for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +22,8 @@ pub enum Task {
     Ensure(Name),
     /// A snapshot, a source in bind mode, or a name that is referenced and may be missing; and the step to reconcile it by.
     Object(Name, ObjectStep),
+    /// A source whose annotation `change` may be outdated.
+    Publish(Name),
     /// A workload that may refer to a missing source.
     Report(WorkloadKey),
     /// Events to write, one after the other.
@@ -64,7 +69,13 @@ impl Task {
     /// change in progress.
     pub(crate) fn may_wait(&self) -> bool {
         use ObjectStep::{Bind, Free, Sweep, Unbind};
-        matches!(self, Self::Object(_, Bind | Unbind | Free | Sweep) | Self::Report(_) | Self::WriteEvent)
+        matches!(
+            self,
+            Self::Object(_, Bind | Unbind | Free | Sweep)
+                | Self::Publish(_)
+                | Self::Report(_)
+                | Self::WriteEvent
+        )
     }
 
     /// Whether the task may list a whole namespace.
@@ -75,9 +86,11 @@ impl Task {
     /// The namespace of the object; `None` for Events.
     pub(crate) fn namespace(&self) -> Option<&Arc<str>> {
         match self {
-            Self::Read(name) | Self::Ensure(name) | Self::Analyse(name) | Self::Object(name, _) => {
-                Some(&name.namespace)
-            }
+            Self::Read(name)
+            | Self::Ensure(name)
+            | Self::Analyse(name)
+            | Self::Publish(name)
+            | Self::Object(name, _) => Some(&name.namespace),
             Self::Roll(key) | Self::Judge(key) | Self::Report(key) => Some(&key.namespace),
             Self::OptIn(namespace) => Some(namespace),
             Self::WriteEvent => None,
@@ -92,6 +105,7 @@ impl Task {
             Self::Ensure(_) => Work::Ensure,
             Self::Judge(_) => Work::Judge,
             Self::Analyse(_) => Work::Analyse,
+            Self::Publish(_) => Work::Publish,
             Self::Object(_, step) => match step {
                 ObjectStep::Bind => Work::Bind,
                 ObjectStep::Unbind | ObjectStep::Free => Work::Unbind,

@@ -7,18 +7,17 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
-    event_texts, gates::BAKE, held::spread, reconciled::Reconciled, state::State, workload::is_rolling,
-};
+use super::{event_texts, gates::BAKE, reconciled::Reconciled, state::State, workload::is_rolling};
 use crate::{
-    cluster::WorkloadKey,
     controller::{
         action::{Action, Analysed},
-        index::analyses::{judges_present, run_name},
-        name::Name,
         queue::Task,
     },
     resolve::{AnalysisRun, EndedWave, RunState},
+    world::{
+        Name, WorkloadKey,
+        analyses::{judges_present, run_name},
+    },
 };
 
 /// How long a change settles before its waves are checked. Many workloads may report at once.
@@ -33,7 +32,7 @@ const REREAD: SignedDuration = SignedDuration::from_mins(1);
 impl State {
     /// Queues a check of the waves of all sources that a workload uses.
     pub(super) fn enqueue_analyses(&mut self, key: &WorkloadKey, now: Timestamp) {
-        let Some(record) = self.index.workload(key) else { return };
+        let Some(record) = self.world.workload(key) else { return };
         let sources: Vec<_> = record
             .uses
             .iter()
@@ -54,46 +53,46 @@ impl State {
 
     /// Whether a change of the source has an analysis, as far as this is known without reading its group.
     fn may_be_analysed(&self, source: &Name) -> bool {
-        let known = self.index.existing_source(source);
-        known.is_some_and(|known| known.spread.analysis.is_some() || self.index.is_grouped(source))
+        let known = self.world.existing_source(source);
+        known.is_some_and(|known| known.spread.analysis.is_some() || self.world.is_grouped(source))
     }
 
     /// Creates or reads the run of the wave that has ended, and refuses the content if the run failed. Before the first wave, reads
     /// its template.
     pub(super) fn analyse(&mut self, source: &Name, now: Timestamp) -> Reconciled {
-        if self.index.awaits_sibling(source) {
+        if self.world.awaits_sibling(source) {
             return Reconciled::Later(now + SETTLE);
         }
-        let known = self.index.existing_source(source);
+        let known = self.world.existing_source(source);
         let first = known.and_then(|known| {
-            let change = self.index.change(source, known);
+            let change = self.world.change(source, known);
             change.analysed().map(|(first, _)| first.clone())
         });
         match first {
             Some(first) if first == *source => self.analyse_wave(source, now),
             // One run judges a wave of a group.
             Some(first) => {
-                self.index.analyses_mut().forget(source);
+                self.world.analyses_mut().forget(source);
                 self.queue.schedule(Task::Analyse(first), now);
                 Reconciled::Done
             }
             None => {
-                self.index.analyses_mut().forget(source);
+                self.world.analyses_mut().forget(source);
                 Reconciled::Done
             }
         }
     }
 
     fn analyse_wave(&self, source: &Name, now: Timestamp) -> Reconciled {
-        let Some(known) = self.index.existing_source(source) else { return Reconciled::Done };
+        let Some(known) = self.world.existing_source(source) else { return Reconciled::Done };
         let is_rolling = is_rolling(&self.queue, &self.rolls, now);
-        let Some(spread) = spread(&self.index, source, known, is_rolling, now) else {
+        let Some(spread) = self.world.spread(source, known, is_rolling, now) else {
             return Reconciled::Done;
         };
         let wanted = spread
             .ended()
-            .map(|ended| (ended, run_name(source, known, ended, self.index.retried(source, known))));
-        let last = self.index.analyses().get(source);
+            .map(|ended| (ended, run_name(source, known, ended, self.world.retried(source, known))));
+        let last = self.world.analyses().get(source);
         let end = |run: &str| {
             let (source, uid) = (source.clone(), known.uid.to_string());
             Reconciled::Act(Action::EndAnalysis { source, uid, run: run.into() })
@@ -139,14 +138,14 @@ impl State {
             Some((RunState::Undecided(_), at)) => read(REREAD, at),
             Some((RunState::Failed(why), at)) => {
                 let reason = format!("AnalysisRun {name} of wave {}: {why}", ended.wave);
-                let refuse = self.refuse_change(&self.index.change(source, known), &reason, now);
+                let refuse = self.refuse_change(&self.world.change(source, known), &reason, now);
                 refuse.map_or_else(|| read(REREAD, at), Reconciled::Act)
             }
         }
     }
 
     fn read_run(&self, source: &Name, ended: EndedWave, name: &str) -> Reconciled {
-        let Some(known) = self.index.existing_source(source) else { return Reconciled::Done };
+        let Some(known) = self.world.existing_source(source) else { return Reconciled::Done };
         let Some(analysis) = known.spread.analysis.clone() else { return Reconciled::Done };
         Reconciled::Act(Action::Analyse {
             source: source.clone(),
@@ -161,22 +160,22 @@ impl State {
     /// Applies what was read about the run of a wave.
     pub(in crate::controller) fn analysed(&mut self, source: &Name, found: Analysed, now: Timestamp) {
         let Analysed { run, wave, is_new } = found;
-        let before = self.index.analyses_mut().set(source, run.clone(), now);
+        let before = self.world.analyses_mut().set(source, run.clone(), now);
         self.queue.schedule(Task::Analyse(source.clone()), now);
         if before.as_ref() == Some(&run.state) {
             return;
         }
         // What was derived before is outdated.
-        self.held_workloads.source_changed(&self.index, source);
-        let event = event_texts::analysed(&self.index, source, &run, wave, (before.as_ref(), is_new), now);
+        self.held_workloads.source_changed(&self.world, source);
+        let event = event_texts::analysed(&self.world, source, &run, wave, (before.as_ref(), is_new), now);
         self.report(event, now);
     }
 
     /// Records that a run judges nothing any more.
     pub(in crate::controller) fn analysis_ended(&mut self, source: &Name, run: Box<str>, now: Timestamp) {
         let run = AnalysisRun { name: run, state: RunState::Undecided("was terminated".into()) };
-        self.index.analyses_mut().set(source, run, now);
-        self.held_workloads.source_changed(&self.index, source);
+        self.world.analyses_mut().set(source, run, now);
+        self.held_workloads.source_changed(&self.world, source);
         self.queue.schedule(Task::Analyse(source.clone()), now);
     }
 }
@@ -185,17 +184,15 @@ impl State {
 mod tests {
     use super::*;
     use crate::{
-        controller::{
-            index::{
-                fixture::{digest, key, object, snapshot, snapshot_record, source, used},
-                records::{SnapshotRecord, SourceRecord},
-            },
-            reconcile::{
-                fixture::{at, limited, moved_one, on, set_group, set_source},
-                rolls::Rolling,
-            },
+        controller::reconcile::{
+            fixture::{at, limited, moved_one, on, set_group, set_source},
+            rolls::Rolling,
         },
         resolve::{Health, Record, Verdict},
+        world::{
+            SnapshotRecord, SourceRecord,
+            fixture::{digest, key, object, snapshot, snapshot_record, source, used},
+        },
     };
 
     const ANALYSED: [(&str, &str); 3] = [("waves", "1"), ("analysis", "sound"), ("on-failure", "revert")];
@@ -224,7 +221,7 @@ mod tests {
     fn read(run: RunState, annotations: &[(&str, &'static str)]) -> State {
         let mut state = moved_one(Health::Settled, annotations);
         let name = first_run(&mut state);
-        state.index.analyses_mut().set(&source("a"), AnalysisRun { name, state: run }, at(10));
+        state.world.analyses_mut().set(&source("a"), AnalysisRun { name, state: run }, at(10));
         state
     }
 
@@ -264,7 +261,7 @@ mod tests {
         ] {
             let mut state = moved_one(health, &[("waves", "1"), ("analysis", "sound"), ("bake", bake)]);
             for name in ["waits", "other"].into_iter().filter(|_| all_moved) {
-                state.index.apply_workload(&key(name), Some(every.clone()), &mut Vec::new());
+                state.world.apply_workload(&key(name), Some(every.clone()), &mut Vec::new());
             }
             assert_eq!(step(&mut state, 10), expected, "{what}");
         }
@@ -285,14 +282,14 @@ mod tests {
     fn run_of_what_changed_is_ended() {
         let apply = |state: &mut State, health| {
             let moved = on(2, health).tied(&object("a"), |tie| tie.moved = Some(at(0)));
-            state.index.apply_workload(&key("moved"), Some(moved), &mut Vec::new());
+            state.world.apply_workload(&key("moved"), Some(moved), &mut Vec::new());
         };
         let mut state = read(RunState::Running, &ANALYSED);
         apply(&mut state, Health::Progressing);
         assert_eq!(step(&mut state, 12), "later 17", "a workload is not healthy for a moment");
         apply(&mut state, Health::Settled);
         let run = AnalysisRun { name: "run-of-other-content".into(), state: RunState::Running };
-        state.index.analyses_mut().set(&source("a"), run, at(10));
+        state.world.analyses_mut().set(&source("a"), run, at(10));
         assert_eq!(step(&mut state, 12), "end");
         apply(&mut state, Health::Progressing);
         assert_eq!(step(&mut state, 12), "end");
@@ -305,7 +302,7 @@ mod tests {
         ] {
             let mut state = read(run, &ANALYSED);
             let snapshot = source("a").sibling(snapshot("a", 2));
-            state.index.apply_snapshot(&snapshot, Some(aborted.clone()), &mut Vec::new());
+            state.world.apply_snapshot(&snapshot, Some(aborted.clone()), &mut Vec::new());
             assert_eq!(step(&mut state, 12), expected);
         }
     }
@@ -314,7 +311,7 @@ mod tests {
     fn change_of_a_workload_checks_analysed_sources() {
         let mut state = moved_one(Health::Settled, &ANALYSED);
         let record = Record { uses: vec![used("a", Some(2)), used("b", Some(2))], ..on(2, Health::Settled) };
-        state.index.apply_workload(&key("moved"), Some(record), &mut Vec::new());
+        state.world.apply_workload(&key("moved"), Some(record), &mut Vec::new());
         let due = |state: &State, name: &str| state.queue.due(&Task::Analyse(source(name)));
         state.enqueue_analyses(&key("moved"), at(10));
         assert_eq!((due(&state, "a"), due(&state, "b")), (Some(at(10) + SETTLE), None));
@@ -338,11 +335,11 @@ mod tests {
         let mut state = read(RunState::Running, &ANALYSED);
         let first = Name::new("first", object("a"));
         let known = SourceRecord { uid: "other".into(), ..limited("a", 2, &ANALYSED) };
-        state.index.set_read(&first, Some(known), &mut Vec::new());
+        state.world.set_read(&first, Some(known), &mut Vec::new());
         set_group(&mut state, "first");
         assert_eq!(step(&mut state, 12), "done");
         assert_eq!(state.queue.due(&Task::Analyse(first)), Some(at(12)));
-        assert!(state.index.analyses().get(&source("a")).is_none());
+        assert!(state.world.analyses().get(&source("a")).is_none());
     }
 
     /// The first namespace may be one that is not read yet. A run in another one would be a second one.
@@ -352,10 +349,10 @@ mod tests {
         set_group(&mut state, "first");
         let (first, web) = (Name::new("first", object("a")), key("web"));
         let elsewhere = WorkloadKey { namespace: "first".into(), ..web };
-        state.index.apply_workload(&elsewhere, Some(on(1, Health::Settled)), &mut Vec::new());
-        state.index.set_source_unknown(&first);
+        state.world.apply_workload(&elsewhere, Some(on(1, Health::Settled)), &mut Vec::new());
+        state.world.set_source_unknown(&first);
         assert_eq!(step(&mut state, 12), "later 12");
-        assert!(state.index.analyses().get(&source("a")).is_some());
+        assert!(state.world.analyses().get(&source("a")).is_some());
     }
 
     #[test]
@@ -363,7 +360,7 @@ mod tests {
         let mut state = read(RunState::Running, &ANALYSED);
         set_source(&mut state, "a", limited("a", 2, &[("waves", "1")]));
         assert_eq!(step(&mut state, 12), "done");
-        assert!(state.index.analyses().get(&source("a")).is_none());
+        assert!(state.world.analyses().get(&source("a")).is_none());
     }
 
     #[test]
@@ -371,10 +368,10 @@ mod tests {
         let mut state = moved_one(Health::Settled, &ANALYSED);
         let name = first_run(&mut state);
         let known =
-            |state: &State| state.index.analyses().get(&source("a")).map(|known| known.run.state.clone());
+            |state: &State| state.world.analyses().get(&source("a")).map(|known| known.run.state.clone());
         let is_held = |state: &mut State, second| {
             let turn = state.held_workloads.check(
-                &state.index,
+                &state.world,
                 &key("waits"),
                 |_, _, _| false,
                 (at(second), at(second)),

@@ -3,18 +3,19 @@
 use jiff::Timestamp;
 
 use super::{
-    owners::{self, MAX_OWNERS, at_most},
     reconciled::Reconciled,
-    snapshot::{UNBIND_DELAY, verify},
+    snapshot::{UNBIND_DELAY, verify, verify_removed},
 };
 use crate::{
-    cluster::Owner,
     compact::CompactSet,
     controller::{
         action::Action,
-        name::Name,
         queue::{ObjectStep, Task},
         reconcile::state::State,
+    },
+    world::{
+        MAX_OWNERS, Name, Owner,
+        owners::{self, at_most},
     },
 };
 
@@ -23,24 +24,24 @@ impl State {
     /// shown it. Owners that others added stay. The last owner stays too: without owners, the object would never be deleted. An object that
     /// only former users own is released.
     pub(super) fn bind_bound(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
-        let index = &self.index;
-        let record = index.bound(name)?;
-        let all = owners::users(index, name);
-        let stale = |owner: &&Owner| !all.contains(*owner) && index.is_known(name, owner);
+        let world = &self.world;
+        let record = world.bound(name)?;
+        let all = owners::users(world, name);
+        let stale = |owner: &&Owner| !all.contains(*owner) && world.is_known(name, owner);
         let has_stale = record.owners.iter().any(|owner| stale(&owner));
-        if index.is_released(name) {
+        if world.is_released(name) {
             self.enqueue_sweep(name, true, now);
             return None;
         }
-        if unbind && let Some(verify) = verify(index, name, record.owners.iter().filter(stale)) {
+        if unbind && let Some(verify) = verify(world, name, record.owners.iter().filter(stale)) {
             return Some(verify);
         }
         let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
         let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
-        let binding = owners::binding(&self.index, name, all.clone(), &record.owners);
+        let binding = owners::binding(&self.world, name, all.clone(), &record.owners);
         let wanted = at_most(MAX_OWNERS.saturating_sub(others), binding, &record.owners);
         let owners: CompactSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
-        if let Some(verify) = owners::verify_removed(index, name, &wanted, &record.owners) {
+        if let Some(verify) = verify_removed(world, name, &wanted, &record.owners) {
             return Some(verify);
         }
         let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
@@ -60,8 +61,8 @@ impl State {
 
     /// Deletes a released object, as the garbage collector would if its owners did not exist.
     pub(super) fn release(&mut self, name: &Name, now: Timestamp) -> Reconciled {
-        let since = self.unused_since.get(name).copied().filter(|_| self.index.is_released(name));
-        let (Some(record), Some(since)) = (self.index.bound(name), since) else {
+        let since = self.unused_since.get(name).copied().filter(|_| self.world.is_released(name));
+        let (Some(record), Some(since)) = (self.world.bound(name), since) else {
             self.unused_since.remove(name);
             return Reconciled::Done;
         };

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::controller::name::Name;
+use crate::world::Name;
 
 /// The changes that this replica has counted.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Turns changes of the index into queued tasks.
+//! Turns changes of the world into queued tasks.
 
 use std::sync::Arc;
 
@@ -6,34 +6,31 @@ use jiff::Timestamp;
 
 use crate::{
     controller::{
-        index::{
-            Index,
-            change::IndexChange,
-            records::{
-                BoundRecord, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta, User,
-            },
-        },
         memory::Fresh,
-        name::Name,
         queue::{ObjectStep, Task},
         reconcile::state::State,
     },
+    resolve::NamespaceOptIn,
     uid::Uid,
+    world::{
+        BoundRecord, Name, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta, User, World,
+        WorldChange,
+    },
 };
 
 /// The capacity that the list of changes keeps.
 const MAX_ROOM: usize = 32;
 
 impl State {
-    /// Updates the index, and queues the tasks that this requires.
-    pub(super) fn update(&mut self, now: Timestamp, update: impl FnOnce(&mut Index, &mut Vec<IndexChange>)) {
+    /// Updates the world, and queues the tasks that this requires.
+    pub(super) fn update(&mut self, now: Timestamp, update: impl FnOnce(&mut World, &mut Vec<WorldChange>)) {
         let mut changes = std::mem::take(&mut self.changes);
-        update(&mut self.index, &mut changes);
+        update(&mut self.world, &mut changes);
         self.enqueue_all(changes, now);
     }
 
-    /// Queues the tasks that changes of the index require, in their order. Keeps the list's capacity for the next changes.
-    pub(super) fn enqueue_all(&mut self, mut changes: Vec<IndexChange>, now: Timestamp) {
+    /// Queues the tasks that changes of the world require, in their order. Keeps the list's capacity for the next changes.
+    pub(super) fn enqueue_all(&mut self, mut changes: Vec<WorldChange>, now: Timestamp) {
         for change in changes.drain(..) {
             self.enqueue(change, now);
         }
@@ -41,68 +38,70 @@ impl State {
         self.changes = changes;
     }
 
-    fn enqueue(&mut self, change: IndexChange, now: Timestamp) {
+    fn enqueue(&mut self, change: WorldChange, now: Timestamp) {
         match change {
-            IndexChange::Workload(key) => {
+            WorldChange::Workload(key) => {
                 self.enqueue_roll(&key, now);
                 self.enqueue_judgement(&key, now);
                 self.enqueue_analyses(&key, now);
             }
-            IndexChange::Unresolved(key) => self.enqueue_missing_sources(&key, now),
-            IndexChange::Owners(name) => self.enqueue_owners(&name, now),
-            IndexChange::Unproven(name) => self.queue.schedule(Task::Object(name, ObjectStep::Bind), now),
-            IndexChange::Used(name) => {
+            WorldChange::Unresolved(key) => self.enqueue_missing_sources(&key, now),
+            WorldChange::Owners(name) => self.enqueue_owners(&name, now),
+            WorldChange::Unproven(name) => self.queue.schedule(Task::Object(name, ObjectStep::Bind), now),
+            WorldChange::Used(name) => {
                 // From now on it counts as used, whenever its owners are checked.
                 self.unused_since.remove(&name);
                 self.enqueue_owners(&name, now);
             }
-            IndexChange::Absent(name) => self.enqueue_restore(name, now),
-            IndexChange::SourceNeeded(name) => self.enqueue_source(name, now),
-            IndexChange::SourceUnused(name) => {
+            WorldChange::Absent(name) => self.enqueue_restore(name, now),
+            WorldChange::SourceNeeded(name) => self.enqueue_source(name, now),
+            WorldChange::SourceUnused(name) => {
                 self.memory.fresh.take(&name);
-                self.index.analyses_mut().forget(&name);
+                self.world.analyses_mut().forget(&name);
                 self.queue.cancel(&Task::Analyse(name.clone()));
-                self.held_workloads.forget_source(&self.index, &name);
+                self.held_workloads.forget_source(&self.world, &name);
                 self.counted_changes.forget(&name);
+                self.forget_state(&name);
             }
-            IndexChange::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
-            IndexChange::SourceRead(name) => {
-                self.held_workloads.source_changed(&self.index, &name);
+            WorldChange::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
+            WorldChange::SourceRead(name) => {
+                self.held_workloads.source_changed(&self.world, &name);
                 self.queue.schedule(Task::Ensure(name.clone()), now);
                 self.enqueue_lost_of(&name, now);
                 self.enqueue_analysis(&name, now);
-                let released = self.held_workloads.release_replaced(&self.index, &name, now);
+                self.enqueue_state(&name, now);
+                let released = self.held_workloads.release_replaced(&self.world, &name, now);
                 self.report(released, now);
             }
-            IndexChange::SourceDeleted(name) => {
+            WorldChange::SourceDeleted(name) => {
                 // A read in progress may have found the source before its deletion.
                 let read = Task::Read(name);
                 if self.queue.is_working(&read) {
                     self.queue.schedule(read, now);
                 }
             }
-            IndexChange::SourceLabelled(name) | IndexChange::SourceRegrouped(name) => {
+            WorldChange::SourceLabelled(name) | WorldChange::SourceRegrouped(name) => {
                 self.queue.schedule(Task::Ensure(name), now);
             }
             // The full delay starts when the new content is known.
-            IndexChange::ContentReplaced(name) => self.queue.cancel(&Task::Object(name, ObjectStep::Unbind)),
-            IndexChange::Snapshot(name) => {
+            WorldChange::ContentReplaced(name) => self.queue.cancel(&Task::Object(name, ObjectStep::Unbind)),
+            WorldChange::Snapshot(name) => {
                 self.missing.changed(&name);
                 self.enqueue_judged(&name, now);
             }
-            IndexChange::SnapshotAdded(name) => {
+            WorldChange::SnapshotAdded(name) => {
                 self.enqueue_judgements(&name, now);
                 self.enqueue_lost_beside(&name, now);
                 self.enqueue_comparison(&name, now);
             }
-            IndexChange::SnapshotDeleted(name) => self.snapshot_deleted(name, now),
-            IndexChange::Bound(name) => {
-                if let Some(record) = self.index.bound(&name) {
+            WorldChange::SnapshotDeleted(name) => self.snapshot_deleted(name, now),
+            WorldChange::Bound(name) => {
+                if let Some(record) = self.world.bound(&name) {
                     self.memory.forget_replaced(&name, &record.version.uid);
                 }
                 self.queue.schedule(Task::Object(name, ObjectStep::Bind), now);
             }
-            IndexChange::Unbound { name, is_used } => {
+            WorldChange::Unbound { name, is_used } => {
                 self.unused_since.remove(&name);
                 self.queue.schedule(Task::Object(name.clone(), ObjectStep::Free), now);
                 // Its owners may use it without a watch that reports them: the restore reads them live.
@@ -110,10 +109,10 @@ impl State {
                     self.enqueue_restore(name, now);
                 }
             }
-            IndexChange::OptedIn(namespace) => self.queue.schedule(Task::OptIn(namespace), now),
-            IndexChange::OptedOut(namespace) => self.namespace_opted_out(&namespace, now),
-            IndexChange::PartlyKnown(namespace) => self.partly_known(&namespace, now),
-            IndexChange::FullyKnown(namespace) => self.fully_known(&namespace, now),
+            WorldChange::OptedIn(namespace) => self.queue.schedule(Task::OptIn(namespace), now),
+            WorldChange::OptedOut(namespace) => self.namespace_opted_out(&namespace, now),
+            WorldChange::PartlyKnown(namespace) => self.partly_known(&namespace, now),
+            WorldChange::FullyKnown(namespace) => self.fully_known(&namespace, now),
         }
     }
 
@@ -122,7 +121,7 @@ impl State {
         for step in [ObjectStep::Bind, ObjectStep::Unbind, ObjectStep::Sweep] {
             self.queue.cancel(&Task::Object(name.clone(), step));
         }
-        if self.index.users().has_any(&name) {
+        if self.world.users().has_any(&name) {
             self.queue.schedule(Task::Object(name, ObjectStep::Restore), now);
         }
     }
@@ -130,7 +129,7 @@ impl State {
     fn namespace_opted_out(&mut self, namespace: &Arc<str>, now: Timestamp) {
         self.queue.cancel(&Task::OptIn(Arc::clone(namespace)));
         self.drop_joining(now, |key| key.namespace == *namespace);
-        let workloads = self.index.workloads().map(|(key, _)| key);
+        let workloads = self.world.workloads().map(|(key, _)| key);
         let keys: Vec<_> = workloads.filter(|key| key.namespace == *namespace).cloned().collect();
         for key in keys {
             self.enqueue_roll(&key, now);
@@ -139,32 +138,32 @@ impl State {
 
     /// Applies a revision as it is now; `None` if it is deleted.
     pub fn apply_revision(&mut self, key: &RevisionKey, revision: Option<Revision>, now: Timestamp) {
-        self.update(now, |index, changes| index.apply_revision(key, revision, changes));
+        self.update(now, |world, changes| world.apply_revision(key, revision, changes));
     }
 
     /// Applies a source as it is now; `None` if it is deleted. Sources on which nothing depends are not stored.
     pub fn apply_source(&mut self, name: &Name, meta: Option<&SourceMeta>, now: Timestamp) {
-        self.update(now, |index, changes| index.apply_source(name, meta, changes));
+        self.update(now, |world, changes| world.apply_source(name, meta, changes));
     }
 
     /// Records whether a source is labelled to be snapshotted at every change.
     pub fn set_labelled(&mut self, name: &Name, labelled: bool, now: Timestamp) {
-        self.update(now, |index, changes| index.set_labelled(name, labelled, changes));
+        self.update(now, |world, changes| world.set_labelled(name, labelled, changes));
     }
 
     /// Applies a snapshot as it is now; `None` if it is deleted.
     pub fn apply_snapshot(&mut self, name: &Name, record: Option<SnapshotRecord>, now: Timestamp) {
-        self.update(now, |index, changes| index.apply_snapshot(name, record, changes));
+        self.update(now, |world, changes| world.apply_snapshot(name, record, changes));
     }
 
     /// Applies a source in bind mode as it is now; `None` if it is deleted, or no longer in this mode.
     pub fn apply_bound(&mut self, name: &Name, record: Option<BoundRecord>, now: Timestamp) {
-        self.update(now, |index, changes| index.apply_bound(name, record, changes));
+        self.update(now, |world, changes| world.apply_bound(name, record, changes));
     }
 
-    /// Applies whether a namespace is labelled to opt its workloads in.
-    pub fn apply_namespace(&mut self, namespace: &Arc<str>, enabled: bool, now: Timestamp) {
-        self.update(now, |index, changes| index.apply_namespace(namespace, enabled, changes));
+    /// Applies what the label of a namespace says about its workloads.
+    pub fn apply_namespace(&mut self, namespace: &Arc<str>, opt_in: NamespaceOptIn, now: Timestamp) {
+        self.update(now, |world, changes| world.apply_namespace(namespace, opt_in, changes));
     }
 
     /// Applies the uid of a namespace; `None` if it is deleted.
@@ -174,7 +173,7 @@ impl State {
         uid: Option<Uid>,
         now: Timestamp,
     ) {
-        self.update(now, |index, changes| index.set_namespace_uid(namespace, uid, changes));
+        self.update(now, |world, changes| world.set_namespace_uid(namespace, uid, changes));
     }
 
     /// Applies the settings of a namespace.
@@ -184,12 +183,12 @@ impl State {
         settings: NamespaceSettings,
         now: Timestamp,
     ) {
-        self.update(now, |index, changes| index.apply_namespace_settings(namespace, settings, changes));
+        self.update(now, |world, changes| world.apply_namespace_settings(namespace, settings, changes));
     }
 
     /// Forgets that an object could not be read.
     pub(in crate::controller) fn set_readable(&mut self, object: &User, now: Timestamp) {
-        self.update(now, |index, changes| index.set_readable(object, changes));
+        self.update(now, |world, changes| world.set_readable(object, changes));
     }
 
     /// Queues everything for a check: at the start, and when this replica begins to lead. A replica that does not lead
@@ -198,29 +197,29 @@ impl State {
         // Workloads that are pending count as pending from now on.
         self.rolls.clear_all_pending();
         self.held_workloads.release_all();
-        self.index.analyses_mut().clear();
-        let sources: Vec<_> = self.index.sources().map(|(name, _)| name.clone()).collect();
+        self.world.analyses_mut().clear();
+        let sources: Vec<_> = self.world.sources().map(|(name, _)| name.clone()).collect();
         for name in sources {
-            self.index.set_source_unknown(&name);
+            self.world.set_source_unknown(&name);
             self.queue.schedule(Task::Read(name), now);
         }
-        let workloads: Vec<_> = self.index.workloads().map(|(key, _)| key.clone()).collect();
+        let workloads: Vec<_> = self.world.workloads().map(|(key, _)| key.clone()).collect();
         for key in workloads {
             self.enqueue_roll(&key, now);
         }
-        let snapshots = self.index.snapshots().iter().map(|(name, _)| name);
-        let owned: Vec<_> = snapshots.chain(self.index.all_bound()).cloned().collect();
+        let snapshots = self.world.snapshots().iter().map(|(name, _)| name);
+        let owned: Vec<_> = snapshots.chain(self.world.all_bound()).cloned().collect();
         for name in owned {
             self.enqueue_owners(&name, now);
         }
-        for namespace in self.index.opted_in() {
+        for namespace in self.world.opting_in() {
             self.queue.schedule(Task::OptIn(Arc::clone(namespace)), now);
         }
         self.report_all_unreadable(now);
         self.report_all_partly_known(now);
-        let names = self.index.users().names();
+        let names = self.world.users().names();
         let missing: Vec<_> =
-            names.filter(|name| self.index.is_referenced_and_missing(name)).cloned().collect();
+            names.filter(|name| self.world.is_referenced_and_missing(name)).cloned().collect();
         for name in missing {
             self.enqueue_restore(name, now);
         }
@@ -254,12 +253,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        controller::{
-            index::fixture::{key, record, snapshot, source, used},
-            reconcile::fixture::{at, moved_one, on, state},
-        },
+        controller::reconcile::fixture::{at, moved_one, on, state},
         resolve::{AnalysisRun, Health, Observed, RunState},
         snapshot::SourceKind,
+        world::fixture::{key, record, snapshot, source, used},
     };
 
     fn step(content: u8, step: ObjectStep) -> Task {
@@ -280,10 +277,10 @@ mod tests {
         let report = Task::Report(key("web"));
         let web = record("web", &[used("a", None)]);
         let mut state = state(&[("web", &web)]);
-        let other = crate::controller::index::fixture::source_record("a", 3);
-        state.update(at(1), |index, changes| index.set_read(&source("a"), Some(other), changes));
+        let other = crate::world::fixture::source_record("a", 3);
+        state.update(at(1), |world, changes| world.set_read(&source("a"), Some(other), changes));
         assert_eq!(state.queue.due(&report), None, "its content changed");
-        state.update(at(2), |index, changes| index.set_read(&source("a"), None, changes));
+        state.update(at(2), |world, changes| world.set_read(&source("a"), None, changes));
         assert_eq!(state.queue.due(&report), Some(at(12)));
     }
 
@@ -314,9 +311,9 @@ mod tests {
     fn new_leader_knows_no_analysis() {
         let mut state = moved_one(Health::Settled, &[("waves", "1"), ("analysis", "sound")]);
         let run = AnalysisRun { name: "run".into(), state: RunState::Successful };
-        state.index.analyses_mut().set(&source("a"), run, at(1));
+        state.world.analyses_mut().set(&source("a"), run, at(1));
         state.reconcile_all(at(2));
-        assert!(state.index.analyses().get(&source("a")).is_none());
+        assert!(state.world.analyses().get(&source("a")).is_none());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The texts of Events, from what the index knows.
+//! The texts of Events, from what the world knows.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -6,15 +6,12 @@ use jiff::Timestamp;
 
 use crate::{
     annotations,
-    cluster::{Event, ObjectRef, WorkloadKey},
-    controller::{
-        index::{Index, records::User, shares::NAMESPACE, skipped::Skipped},
-        name::Name,
-    },
+    cluster::{Event, ObjectRef},
     gates::{ELSEWHERE, proved_bad, retry},
     resolve::{AnalysisRun, Progress, Proof, Record, RecordedFailure, RunState, Use},
     snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
     telemetry::metrics::Reason,
+    world::{Name, User, WorkloadKey, World, shares::NAMESPACE, skipped::Skipped},
 };
 
 /// How many names an Event about idle holds gives.
@@ -33,19 +30,19 @@ pub(crate) enum Loss {
 
 /// An Event on a source; `None` if the source does not exist.
 fn event_on_source(
-    index: &Index,
+    world: &World,
     source: &Name,
     reason: Reason,
     note: String,
     now: Timestamp,
 ) -> Option<Event> {
-    let regarding = source_ref(index, source)?;
+    let regarding = source_ref(world, source)?;
     let namespace = Arc::clone(&source.namespace);
     Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
 }
 
-fn source_ref(index: &Index, source: &Name) -> Option<ObjectRef> {
-    let known = index.existing_source(source)?;
+fn source_ref(world: &World, source: &Name) -> Option<ObjectRef> {
+    let known = world.existing_source(source)?;
     Some(ObjectRef {
         api_version: "v1".to_owned(),
         kind: source.object.kind.as_str().to_owned(),
@@ -54,46 +51,46 @@ fn source_ref(index: &Index, source: &Name) -> Option<ObjectRef> {
     })
 }
 
-fn event_on_user(index: &Index, user: &User, reason: Reason, note: String, now: Timestamp) -> Option<Event> {
-    let (namespace, regarding) = (Arc::clone(user.namespace()), index.owner(user)?.into());
+fn event_on_user(world: &World, user: &User, reason: Reason, note: String, now: Timestamp) -> Option<Event> {
+    let (namespace, regarding) = (Arc::clone(user.namespace()), world.owner(user)?.into());
     Some(Event { namespace, regarding, related: None, reason, same: note.clone(), note, at: now })
 }
 
 fn event_on_workload(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     reason: Reason,
     note: String,
     now: Timestamp,
 ) -> Option<Event> {
-    event_on_user(index, &User::Workload(key.clone()), reason, note, now)
+    event_on_user(world, &User::Workload(key.clone()), reason, note, now)
 }
 
 /// Events about a workload and a source: on the workload, which refers to the source, and on the source.
 fn events_on_both(
-    index: &Index,
+    world: &World,
     (key, note): (&WorkloadKey, String),
     (source, note_on_source): (&Name, String),
     reason: Reason,
     now: Timestamp,
 ) -> impl Iterator<Item = Event> {
-    let related = source_ref(index, source);
-    let on_workload = event_on_workload(index, key, reason, note, now);
+    let related = source_ref(world, source);
+    let on_workload = event_on_workload(world, key, reason, note, now);
     let on_workload = on_workload.map(|event| Event { related, ..event });
-    on_workload.into_iter().chain(event_on_source(index, source, reason, note_on_source, now))
+    on_workload.into_iter().chain(event_on_source(world, source, reason, note_on_source, now))
 }
 
 /// A wave of a change begins.
 pub(super) fn wave_begins(
-    index: &Index,
+    world: &World,
     source: &Name,
     progress: &Progress<WorkloadKey>,
     now: Timestamp,
 ) -> Option<Event> {
     let Progress { wave, waves, limit, total, .. } = progress;
-    let to = named(source, &index.existing_source(source)?.present.digests.current());
+    let to = named(source, &world.existing_source(source)?.present.digests.current());
     let note = format!("wave {wave} of {waves} begins: up to {limit} of {total} workloads move to {to}");
-    event_on_source(index, source, Reason::WaveBegun, note, now)
+    event_on_source(world, source, Reason::WaveBegun, note, now)
 }
 
 /// A proof, as an Event in the namespace of a source reports it. It names no workload of another namespace of the group: a reader
@@ -109,26 +106,26 @@ pub(super) fn as_seen_from(source: &Name, proof: &Proof<WorkloadKey>) -> Proof<W
 }
 
 /// How a workload proved a content of a source bad.
-pub(super) fn proof(index: &Index, source: &Name, digest: &Digest, proof: &Proof<WorkloadKey>) -> String {
+pub(super) fn proof(world: &World, source: &Name, digest: &Digest, proof: &Proof<WorkloadKey>) -> String {
     let (by, how) = match proof {
         Proof::Workload { workload, rolled_back } => (workload, proved_bad(*rolled_back)),
         Proof::Verdict(reason) => return format!("{}: {reason}", named(source, digest)),
     };
-    format!("{} {how} {}", display_in(index, source, by.as_ref()), named(source, digest))
+    format!("{} {how} {}", display_in(world, source, by.as_ref()), named(source, digest))
 }
 
 /// A failed workload holds the others. `held`: how many.
 pub(super) fn held(
-    index: &Index,
+    world: &World,
     source: &Name,
     because: &Proof<WorkloadKey>,
     held: usize,
     now: Timestamp,
 ) -> Option<Event> {
-    let known = index.existing_source(source)?;
+    let known = world.existing_source(source)?;
     let held = if held == 1 { "1 workload is".to_owned() } else { format!("{held} workloads are") };
-    let why = proof(index, source, &known.present.digests.current(), because);
-    let policy = index.change(source, known).policy();
+    let why = proof(world, source, &known.present.digests.current(), because);
+    let policy = world.change(source, known).policy();
     let setting = match (policy.has_waves(), policy.max_in_flight) {
         (true, _) => "waves",
         (false, Some(_)) => "max-in-flight",
@@ -139,37 +136,37 @@ pub(super) fn held(
         Proof::Verdict(_) => format!("run `{}`", retry(&source.object)),
     };
     let note = format!("{held} held: {why}. Correct the content, or {or}");
-    event_on_source(index, source, Reason::RollHeld, note, now)
+    event_on_source(world, source, Reason::RollHeld, note, now)
 }
 
 /// A workload that had failed with a content holds the others no longer.
 pub(super) fn released(
-    index: &Index,
+    world: &World,
     source: &Name,
     digest: &Digest,
     proof: &Proof<WorkloadKey>,
     now: Timestamp,
 ) -> Option<Event> {
-    let is_present = index.existing_source(source)?.present.digests.contains(digest);
+    let is_present = world.existing_source(source)?.present.digests.contains(digest);
     let then = if is_present { "the next workloads roll" } else { "the source changed" };
     let of = named(source, digest);
     let by = match proof {
-        Proof::Workload { workload, .. } => display_in(index, source, workload.as_ref()),
+        Proof::Workload { workload, .. } => display_in(world, source, workload.as_ref()),
         Proof::Verdict(_) => "a failure".to_owned(),
     };
     let note = format!("{by} no longer holds the roll to {of}: {then}");
-    event_on_source(index, source, Reason::RollReleased, note, now)
+    event_on_source(world, source, Reason::RollReleased, note, now)
 }
 
 /// A setting of a source is invalid, so no workload rolls to its changes.
-pub(super) fn invalid_on_source(index: &Index, source: &Name, why: &str, now: Timestamp) -> Option<Event> {
+pub(super) fn invalid_on_source(world: &World, source: &Name, why: &str, now: Timestamp) -> Option<Event> {
     let note = format!("no workload rolls to a change of this source: {why}");
-    event_on_source(index, source, Reason::SettingInvalid, note, now)
+    event_on_source(world, source, Reason::SettingInvalid, note, now)
 }
 
 /// A setting of a workload or of its namespace is invalid, so the workload does not roll.
 pub(super) fn invalid_on_workload(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     is_of_namespace: bool,
     why: &str,
@@ -177,7 +174,7 @@ pub(super) fn invalid_on_workload(
 ) -> Option<Event> {
     let because = if is_of_namespace { ", because of its namespace" } else { "" };
     let note = format!("the workload does not roll automatically{because}: {why}");
-    event_on_workload(index, key, Reason::SettingInvalid, note, now)
+    event_on_workload(world, key, Reason::SettingInvalid, note, now)
 }
 
 /// The name of the snapshot of a source's content.
@@ -186,9 +183,9 @@ fn named(source: &Name, digest: &Digest) -> String {
 }
 
 /// A workload in a message in the namespace of a source. One of another namespace is not named.
-fn display_in(index: &Index, source: &Name, key: Option<&WorkloadKey>) -> String {
+fn display_in(world: &World, source: &Name, key: Option<&WorkloadKey>) -> String {
     match key.filter(|key| key.namespace == source.namespace) {
-        Some(key) => index.display_short(key),
+        Some(key) => world.display_short(key),
         None => ELSEWHERE.to_owned(),
     }
 }
@@ -214,25 +211,25 @@ fn moves(before: &Record, after: &Record) -> Vec<(ObjectName, Arc<str>, Arc<str>
 
 /// The sources to whose changed content a roll moved the workload, each with the snapshot.
 pub(crate) fn changes(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     before: &Record,
     after: &Record,
 ) -> Vec<(Name, Arc<str>)> {
     let moves = moves(before, after).into_iter().filter(|(source, from, _)| *from != source.name);
     let moves = moves.map(|(source, from, to)| (Name::new(Arc::clone(&key.namespace), source), from, to));
-    let moves = moves.filter(|(source, from, _)| !is_back(index, source, from));
+    let moves = moves.filter(|(source, from, _)| !is_back(world, source, from));
     moves.map(|(source, _, to)| (source, to)).collect()
 }
 
 /// Whether a workload that leaves this snapshot of the source goes back: the content was refused.
-fn is_back(index: &Index, source: &Name, from: &Arc<str>) -> bool {
-    index.refused(source).is_some_and(|(refused, _)| refused.object.name == *from)
+fn is_back(world: &World, source: &Name, from: &Arc<str>) -> bool {
+    world.refused(source).is_some_and(|(refused, _)| refused.object.name == *from)
 }
 
 /// A roll: one Event on the workload, and one on each source for each of its contents, however many workloads roll to it.
 pub(crate) fn roll(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     before: &Record,
     after: &Record,
@@ -241,12 +238,12 @@ pub(crate) fn roll(
     let moves = moves(before, after);
     if before.is_marked && !after.is_marked {
         let note = "its last write was admitted while confrev did not answer: it kept its snapshots, and confrev has decided on it now";
-        return event_on_workload(index, key, Reason::Carried, note.to_owned(), now).into_iter().collect();
+        return event_on_workload(world, key, Reason::Carried, note.to_owned(), now).into_iter().collect();
     }
     let Some((first, ..)) = moves.first() else { return Vec::new() };
-    let related = source_ref(index, &Name::new(Arc::clone(&key.namespace), first.clone()));
+    let related = source_ref(world, &Name::new(Arc::clone(&key.namespace), first.clone()));
     let is_back = |source: &ObjectName, from: &Arc<str>| {
-        is_back(index, &Name::new(Arc::clone(&key.namespace), source.clone()), from)
+        is_back(world, &Name::new(Arc::clone(&key.namespace), source.clone()), from)
     };
     let notes = moves.iter().map(|(source, from, to)| {
         let is_first = *from == source.name;
@@ -261,21 +258,21 @@ pub(crate) fn roll(
     let notes: Vec<_> = notes.collect();
     let reverts = moves.iter().any(|(source, from, _)| is_back(source, from));
     let reason = if reverts { Reason::Reverted } else { Reason::Rolled };
-    let event = event_on_workload(index, key, reason, notes.join("; "), now);
+    let event = event_on_workload(world, key, reason, notes.join("; "), now);
     let mut events: Vec<_> = event.map(|event| Event { related, ..event }).into_iter().collect();
     for (source, from, to) in moves {
         let is_back = is_back(&source, &from);
         let source = Name::new(Arc::clone(&key.namespace), source);
-        let count = index.workloads_using(&source).count();
-        let workload = index.display_short(key);
+        let count = world.workloads_using(&source).count();
+        let workload = world.display_short(key);
         if is_back {
             let note = format!("{workload} went back from {from}, which was refused, to {to}");
-            events.extend(event_on_source(index, &source, Reason::Reverted, note, now));
+            events.extend(event_on_source(world, &source, Reason::Reverted, note, now));
             continue;
         }
         let first = if count > 1 { format!(", the first of {count} workloads") } else { String::new() };
         let note = format!("{to} is now used by {workload}{first}");
-        let event = event_on_source(index, &source, Reason::Rolled, note, now);
+        let event = event_on_source(world, &source, Reason::Rolled, note, now);
         events.extend(event.map(|event| Event { same: to.to_string(), ..event }));
     }
     events
@@ -283,34 +280,34 @@ pub(crate) fn roll(
 
 /// A content that a source refuses from now on, or no longer: on the source. `failed`: the new verdict.
 pub(crate) fn refused(
-    index: &Index,
+    world: &World,
     snapshot: &Name,
     failed: Option<&RecordedFailure>,
     now: Timestamp,
 ) -> Option<Event> {
-    let source = snapshot.sibling(Arc::clone(&index.snapshot(snapshot)?.source));
-    index.existing_source(&source).filter(|known| known.spread.reverts)?;
+    let source = snapshot.sibling(Arc::clone(&world.snapshot(snapshot)?.source));
+    world.existing_source(&source).filter(|known| known.spread.reverts)?;
     let name = &snapshot.object.name;
     let Some(failed) = failed else {
         let note = format!("{name} is no longer refused: workloads roll to it again");
-        return event_on_source(index, &source, Reason::RollReleased, note, now);
+        return event_on_source(world, &source, Reason::RollReleased, note, now);
     };
     let is_on_it = |(_, record): &(&WorkloadKey, &Record)| {
         record.uses.iter().any(|used| used.source == source.object && used.snapshot.as_ref() == Some(name))
     };
-    let count = index.workloads_using(&source).filter(is_on_it).count();
+    let count = world.workloads_using(&source).filter(is_on_it).count();
     let back = if count == 1 { "1 workload goes".to_owned() } else { format!("{count} workloads go") };
     let note = format!(
         "{name} is refused: {}. {back} back. Correct the content, or run `kubectl confrev waves retry {}`",
         failed.reason, source.object.name
     );
-    let event = event_on_source(index, &source, Reason::ContentRefused, note, now)?;
+    let event = event_on_source(world, &source, Reason::ContentRefused, note, now)?;
     Some(Event { same: format!("{name} {}", failed.at), ..event })
 }
 
 /// The AnalysisRun of a wave that was read: on its source. `before`: the state in which this leader knew the run, if it did.
 pub(super) fn analysed(
-    index: &Index,
+    world: &World,
     source: &Name,
     AnalysisRun { name, state }: &AnalysisRun,
     wave: usize,
@@ -346,21 +343,21 @@ pub(super) fn analysed(
             (Reason::AnalysisHeld, format!("no further wave begins: wave {wave} cannot be analysed: {why}"))
         }
     };
-    event_on_source(index, source, reason, note, now)
+    event_on_source(world, source, reason, note, now)
 }
 
 /// A refused roll: on the workload and on each source that it did not roll to, with the API server's message.
 pub(crate) fn refusal(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     code: u16,
     message: &str,
     now: Timestamp,
 ) -> Vec<Event> {
-    let Some(record) = index.workload(key) else { return Vec::new() };
+    let Some(record) = world.workload(key) else { return Vec::new() };
     let has_change = |used: &&Use| {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
-        let Some(known) = index.existing_source(&source).filter(|_| !used.on_hold) else { return false };
+        let Some(known) = world.existing_source(&source).filter(|_| !used.on_hold) else { return false };
         used.snapshot.is_none() || !record.has_seen(&used.source, &known.present.digests)
     };
     let changed: BTreeSet<_> =
@@ -370,17 +367,17 @@ pub(crate) fn refusal(
     let note = format!("the roll to the present content was refused and will be retried: {message}");
     let related = changed
         .first()
-        .and_then(|first| source_ref(index, &Name::new(Arc::clone(&key.namespace), first.clone())));
-    let event = event_on_workload(index, key, Reason::RollRefused, note, now);
+        .and_then(|first| source_ref(world, &Name::new(Arc::clone(&key.namespace), first.clone())));
+    let event = event_on_workload(world, key, Reason::RollRefused, note, now);
     let event = event.map(|event| Event { related, same: same.clone(), ..event });
     let mut events: Vec<_> = event.into_iter().collect();
     for source in changed {
         let source = Name::new(Arc::clone(&key.namespace), source);
-        let workload = index.display_short(key);
+        let workload = world.display_short(key);
         let note = format!(
             "the roll of {workload} to the present content was refused and will be retried: {message}"
         );
-        let event = event_on_source(index, &source, Reason::RollRefused, note, now);
+        let event = event_on_source(world, &source, Reason::RollRefused, note, now);
         events.extend(event.map(|event| Event { same: same.clone(), ..event }));
     }
     events
@@ -388,7 +385,7 @@ pub(crate) fn refusal(
 
 /// A workload that begins to keep other content than the present one: on the workload and on the source.
 pub(crate) fn pins(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     before: &Record,
     after: &Record,
@@ -399,11 +396,11 @@ pub(crate) fn pins(
         // The same keys are rejected as before: another key of the source has changed, and the workload has seen that.
         let rejects_same =
             before.pinned(&used.source).is_some_and(|rejected| after.pinned(&used.source) == Some(rejected));
-        index.pinned(&key.namespace, before).any(|before| same(&before))
+        world.pinned(&key.namespace, before).any(|before| same(&before))
             || (rejects_same && before.uses.iter().any(|before| same(&before)))
     };
     let mut events = Vec::new();
-    for used in index.pinned(&key.namespace, after).filter(|used| !was_so(used)) {
+    for used in world.pinned(&key.namespace, after).filter(|used| !was_so(used)) {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
         let held = used.snapshot.clone().unwrap_or_default();
         let (until, then) = match after.keys_of(&used.source) {
@@ -419,23 +416,23 @@ pub(crate) fn pins(
             source.object
         );
         let on_source =
-            format!("{} keeps {held}, which is not the present content", index.display_short(key));
-        events.extend(events_on_both(index, (key, note), (&source, on_source), Reason::Pinned, now));
+            format!("{} keeps {held}, which is not the present content", world.display_short(key));
+        events.extend(events_on_both(world, (key, note), (&source, on_source), Reason::Pinned, now));
     }
     once(events, after)
 }
 
 /// A workload that no longer keeps other content than the one that it has seen: on the workload and on the source.
 pub(crate) fn unpins(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     before: &Record,
     after: &Record,
     now: Timestamp,
 ) -> Vec<Event> {
-    let mut ended: Vec<&Use> = index.kept(&key.namespace, before).collect();
+    let mut ended: Vec<&Use> = world.kept(&key.namespace, before).collect();
     ended.dedup_by(|a, b| a.source == b.source);
-    ended.retain(|used| !index.kept(&key.namespace, after).any(|still| still.source == used.source));
+    ended.retain(|used| !world.kept(&key.namespace, after).any(|still| still.source == used.source));
     // A hold of the same snapshot replaces the undo or the pin.
     let is_kept_on =
         |used: &Use| on_hold(after).any(|now| (&now.source, &now.snapshot) == (&used.source, &used.snapshot));
@@ -452,24 +449,24 @@ pub(crate) fn unpins(
             Some(Some(snapshot)) => format!("no longer keeps {held}: uses {snapshot}"),
             Some(None) | None => format!("no longer keeps {held}"),
         };
-        let on_source = format!("{}: {end}", index.display_short(key));
-        events.extend(events_on_both(index, (key, end), (&source, on_source), Reason::Unpinned, now));
+        let on_source = format!("{}: {end}", world.display_short(key));
+        events.extend(events_on_both(world, (key, end), (&source, on_source), Reason::Unpinned, now));
     }
     once(events, after)
 }
 
 /// The sources whose references the annotation `hold` keeps, each once.
 fn on_hold(record: &Record) -> impl Iterator<Item = &Use> {
-    let is_first = |index: usize, used: &Use| {
-        !record.uses[..index].iter().any(|before| before.on_hold && before.source == used.source)
+    let is_first = |world: usize, used: &Use| {
+        !record.uses[..world].iter().any(|before| before.on_hold && before.source == used.source)
     };
     let uses = record.uses.iter().enumerate().filter(|(_, used)| used.on_hold);
-    uses.filter(move |(index, used)| is_first(*index, used)).map(|(_, used)| used)
+    uses.filter(move |(world, used)| is_first(*world, used)).map(|(_, used)| used)
 }
 
 /// Holds that begin or end: on the workload and on the source.
 pub(crate) fn holds(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     before: &Record,
     after: &Record,
@@ -495,20 +492,20 @@ pub(crate) fn holds(
     for (used, reason, what) in ended.chain(begun) {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
         let note = format!("{} {what}", source.object);
-        let on_source = format!("{} {what}", index.display_short(key));
-        events.extend(events_on_both(index, (key, note), (&source, on_source), reason, now));
+        let on_source = format!("{} {what}", world.display_short(key));
+        events.extend(events_on_both(world, (key, note), (&source, on_source), reason, now));
     }
     once(events, after)
 }
 
 /// Holds that hold nothing, since the workload was created or changed. Before it is admitted, no reference names a snapshot.
 pub(crate) fn idle_holds(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     before: Option<&Record>,
     now: Timestamp,
 ) -> Option<Event> {
-    let after = index.workload(key).filter(|_| index.is_synced() && !index.is_pending(key))?;
+    let after = world.workload(key).filter(|_| world.is_synced() && !world.is_pending(key))?;
     let same = |before: &Record| before.uid == after.uid && before.idle_holds == after.idle_holds;
     let idle = after.idle_holds.as_ref().filter(|_| !before.is_some_and(same))?;
     let names: Vec<_> = idle.iter().take(NAMED).map(ToString::to_string).collect();
@@ -517,7 +514,7 @@ pub(crate) fn idle_holds(
         annotations::HOLD,
         names.join(", ")
     );
-    event_on_workload(index, key, Reason::SettingInvalid, note, now)
+    event_on_workload(world, key, Reason::SettingInvalid, note, now)
 }
 
 /// Events about one change of a workload. A workload may return to an earlier state at once, and each change counts.
@@ -527,9 +524,9 @@ fn once(events: Vec<Event>, after: &Record) -> Vec<Event> {
 }
 
 /// The objects that a workload refers to and that are missing.
-pub(crate) fn missing_sources(index: &Index, key: &WorkloadKey, now: Timestamp) -> Option<Event> {
-    let record = index.workload(key)?;
-    let mut missing: Vec<_> = index.unresolved(&key.namespace, record).map(ToString::to_string).collect();
+pub(crate) fn missing_sources(world: &World, key: &WorkloadKey, now: Timestamp) -> Option<Event> {
+    let record = world.workload(key)?;
+    let mut missing: Vec<_> = world.unresolved(&key.namespace, record).map(ToString::to_string).collect();
     missing.dedup();
     if missing.is_empty() {
         return None;
@@ -537,14 +534,14 @@ pub(crate) fn missing_sources(index: &Index, key: &WorkloadKey, now: Timestamp) 
     let verb = if missing.len() == 1 { "does" } else { "do" };
     let missing = missing.join(", ");
     let note = format!("{missing} {verb} not exist: pods that refer to it do not start until it does");
-    event_on_workload(index, key, Reason::SourceMissing, note, now)
+    event_on_workload(world, key, Reason::SourceMissing, note, now)
 }
 
 /// A referenced snapshot that was missing, and was recreated or is lost: on its source, and on the first workload and
 /// revision that refer to it.
-pub(crate) fn loss(index: &Index, snapshot: &Name, loss: Loss, now: Timestamp) -> Vec<Event> {
-    let users: Vec<_> = index.users().staying(snapshot).collect();
-    let owners: Vec<_> = users.iter().filter_map(|user| index.owner(user)).collect();
+pub(crate) fn loss(world: &World, snapshot: &Name, loss: Loss, now: Timestamp) -> Vec<Event> {
+    let users: Vec<_> = world.users().staying(snapshot).collect();
+    let owners: Vec<_> = users.iter().filter_map(|user| world.owner(user)).collect();
     let mut names: Vec<_> =
         owners.iter().rev().take(3).map(|owner| format!("{} {}", owner.kind, owner.name)).collect();
     if owners.len() > names.len() {
@@ -552,24 +549,24 @@ pub(crate) fn loss(index: &Index, snapshot: &Name, loss: Loss, now: Timestamp) -
     }
     let (reason, note) = loss_note(&snapshot.object, loss, &names.join(", "));
     let same = snapshot.object.name.to_string();
-    let source = users.iter().find_map(|user| index.source_used_by(user, snapshot));
-    let on_source = source.and_then(|source| event_on_source(index, &source, reason, note.clone(), now));
+    let source = users.iter().find_map(|user| world.source_used_by(user, snapshot));
+    let on_source = source.and_then(|source| event_on_source(world, &source, reason, note.clone(), now));
     let workload = users.iter().find(|user| matches!(user, User::Workload(_)));
     let revision = users.iter().find(|user| matches!(user, User::Revision(_)));
     let on_users = workload.into_iter().chain(revision);
-    let on_users = on_users.filter_map(|user| event_on_user(index, user, reason, note.clone(), now));
+    let on_users = on_users.filter_map(|user| event_on_user(world, user, reason, note.clone(), now));
     let events = on_source.into_iter().chain(on_users);
     events.map(|event| Event { same: same.clone(), ..event }).collect()
 }
 
 /// The oldest unused snapshots of a source are deleted early.
-pub(super) fn snapshots_dropped(index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
-    let limit = index.config().max_snapshot_bytes >> 20;
+pub(super) fn snapshots_dropped(world: &World, source: &Name, now: Timestamp) -> Option<Event> {
+    let limit = world.config().max_snapshot_bytes >> 20;
     let note = format!(
         "unused snapshots of this source take more than {limit} MiB (--max-snapshot-bytes): the oldest of them are deleted, \
          although keep asks for more"
     );
-    event_on_source(index, source, Reason::SnapshotsDropped, note, now)
+    event_on_source(world, source, Reason::SnapshotsDropped, note, now)
 }
 
 fn loss_note(name: &ObjectName, loss: Loss, users: &str) -> (Reason, String) {
@@ -595,9 +592,9 @@ fn loss_note(name: &ObjectName, loss: Loss, users: &str) -> (Reason, String) {
     }
 }
 
-/// A namespace of which something is left out of the index.
-pub(crate) fn partly_known(index: &Index, namespace: &Arc<str>, now: Timestamp) -> Event {
-    let uid = index.namespace_owner(namespace).map(|owner| owner.uid.to_string()).unwrap_or_default();
+/// A namespace of which something is left out of the world.
+pub(crate) fn partly_known(world: &World, namespace: &Arc<str>, now: Timestamp) -> Event {
+    let uid = world.namespace_owner(namespace).map(|owner| owner.uid.to_string()).unwrap_or_default();
     let regarding = ObjectRef {
         api_version: "v1".to_owned(),
         kind: NAMESPACE.to_owned(),
@@ -619,8 +616,8 @@ pub(crate) fn partly_known(index: &Index, namespace: &Arc<str>, now: Timestamp) 
 }
 
 /// An object that cannot be read and is skipped.
-pub(crate) fn unreadable(index: &Index, object: &User, skipped: &Skipped, now: Timestamp) -> Event {
-    let (api_version, kind) = index.kind_of_user(object);
+pub(crate) fn unreadable(world: &World, object: &User, skipped: &Skipped, now: Timestamp) -> Event {
+    let (api_version, kind) = world.kind_of_user(object);
     let (name, uid) = (object.name().to_string(), skipped.uid.to_string());
     let regarding = ObjectRef { api_version, kind, name, uid };
     let why = match skipped.names_limit {
@@ -640,14 +637,14 @@ pub(crate) fn unreadable(index: &Index, object: &User, skipped: &Skipped, now: T
 mod tests {
     use super::*;
     use crate::{
-        controller::index::{
-            fixture::{
-                digest, failed, held, index, key, object, record, reverting, snapshot, snapshot_record,
-                source, used,
-            },
-            records::SnapshotRecord,
-        },
         tie::{ReadKey, Reads},
+        world::{
+            SnapshotRecord,
+            fixture::{
+                digest, failed, held, key, object, record, reverting, snapshot, snapshot_record, source,
+                used, world,
+            },
+        },
     };
 
     /// Only after an admission do the references name snapshots.
@@ -664,7 +661,7 @@ mod tests {
             ("it is not admitted yet", None, Record { uses: vec![used("a", None)], ..idle() }, false),
             ("it has no such hold", None, held.clone(), false),
         ] {
-            let event = idle_holds(&index(&[("web", &after)]), &key("web"), before.as_ref(), NOW);
+            let event = idle_holds(&world(&[("web", &after)]), &key("web"), before.as_ref(), NOW);
             assert_eq!(event.is_some(), is_reported, "{what}");
             assert!(event.is_none_or(|event| event.note.contains("a-3")), "{what}");
         }
@@ -688,28 +685,28 @@ mod tests {
         let before = record("web", &[used("a", None), used("b", Some(1))]);
         let after = record("web", &[used("a", Some(2)), used("b", Some(2))]);
         let other = record("other", &[used("b", Some(1))]);
-        let index = index(&[("web", &after), ("other", &other)]);
+        let world = world(&[("web", &after), ("other", &other)]);
         assert_eq!(
-            lines(&roll(&index, &key("web"), &before, &after, NOW)),
+            lines(&roll(&world, &key("web"), &before, &after, NOW)),
             [
                 "Deployment/web, ConfigMap/a: Rolled, ConfigMap \"a\" resolved to a-2000000000; ConfigMap \"b\" changed: from b-1000000000 to b-2000000000",
                 "ConfigMap/a: Rolled, a-2000000000 is now used by Deployment/web",
                 "ConfigMap/b: Rolled, b-2000000000 is now used by Deployment/web, the first of 2 workloads",
             ]
         );
-        assert_eq!(lines(&roll(&index, &key("web"), &after, &after, NOW)), Vec::<String>::new());
+        assert_eq!(lines(&roll(&world, &key("web"), &after, &after, NOW)), Vec::<String>::new());
     }
 
     #[test]
     fn return_from_refused_content_is_no_roll() {
         let (bad, previous, newer) = (used("a", Some(2)), used("a", Some(1)), used("a", Some(3)));
-        let mut index = index(&[("web", &record("web", std::slice::from_ref(&previous)))]);
-        index.set_read(&source("a"), Some(reverting("a", 2)), &mut Vec::new());
+        let mut world = world(&[("web", &record("web", std::slice::from_ref(&previous)))]);
+        world.set_read(&source("a"), Some(reverting("a", 2)), &mut Vec::new());
         let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
-        index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        world.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
         let of = |before: &Use, after: &Use| {
             let [before, after] = [before, after].map(|used| record("web", std::slice::from_ref(used)));
-            lines(&roll(&index, &key("web"), &before, &after, NOW))
+            lines(&roll(&world, &key("web"), &before, &after, NOW))
         };
         assert_eq!(
             of(&bad, &previous),
@@ -730,7 +727,7 @@ mod tests {
     #[test]
     fn new_leader_reports_only_what_needs_attention() {
         use RunState::{Failed, Running, Successful, Unavailable, Undecided, Unknown};
-        let index = index(&[]);
+        let world = world(&[]);
         let why = || "why".into();
         for (state, before, is_new, expected) in [
             (Unknown, None, false, None),
@@ -744,7 +741,7 @@ mod tests {
             (Unavailable(why()), None, false, Some(Reason::AnalysisHeld)),
         ] {
             let run = AnalysisRun { name: "run".into(), state };
-            let event = analysed(&index, &source("a"), &run, 1, (before.as_ref(), is_new), NOW);
+            let event = analysed(&world, &source("a"), &run, 1, (before.as_ref(), is_new), NOW);
             assert_eq!(event.map(|event| event.reason), expected, "{run:?}, before {before:?}");
         }
     }
@@ -763,16 +760,16 @@ mod tests {
                 contents.iter().map(|content| record("web", &[used("a", *content)])).collect();
             let names = ["web", "other"];
             let workloads: Vec<_> = names.into_iter().zip(&records).collect();
-            let mut index = index(&workloads);
-            index.set_read(&source("a"), Some(reverting("a", 2)), &mut Vec::new());
+            let mut world = world(&workloads);
+            world.set_read(&source("a"), Some(reverting("a", 2)), &mut Vec::new());
             let name = source("a").sibling(snapshot("a", 2));
-            let event = refused(&index, &name, Some(&failed), NOW).unwrap();
+            let event = refused(&world, &name, Some(&failed), NOW).unwrap();
             let note = format!(
                 "a-2000000000 is refused: it fails. {expected} back. Correct the content, or run `kubectl confrev waves retry a`"
             );
             assert_eq!(event.note, note);
             assert_eq!(event.same, "a-2000000000 now");
-            let again = refused(&index, &name, None, NOW).unwrap();
+            let again = refused(&world, &name, None, NOW).unwrap();
             assert_eq!(again.note, "a-2000000000 is no longer refused: workloads roll to it again");
         }
     }
@@ -780,11 +777,11 @@ mod tests {
     #[test]
     fn begin_and_end_of_pin_are_reported_once() {
         let (present, pinned) = (record("web", &[used("a", Some(2))]), record("web", &[used("a", Some(1))]));
-        let index = index(&[("web", &pinned)]);
+        let world = world(&[("web", &pinned)]);
         let of = |before: &Record, after: &Record| {
             let (begun, ended) = (
-                pins(&index, &key("web"), before, after, NOW),
-                unpins(&index, &key("web"), before, after, NOW),
+                pins(&world, &key("web"), before, after, NOW),
+                unpins(&world, &key("web"), before, after, NOW),
             );
             let versions = begun.iter().chain(&ended).all(|event| event.same == format!("{} 7", event.note));
             assert!(versions);
@@ -847,8 +844,8 @@ mod tests {
                 tie.pinned = rejected.map(|rejected| Box::new(digest(rejected)));
             })
         };
-        let index = index(&[("web", &with(1, Some(2)))]);
-        let of = |before: &Record, after: &Record| lines(&pins(&index, &key("web"), before, after, NOW));
+        let world = world(&[("web", &with(1, Some(2)))]);
+        let of = |before: &Record, after: &Record| lines(&pins(&world, &key("web"), before, after, NOW));
         let begun = of(&with(2, None), &with(1, Some(2)));
         assert!(begun[0].contains("until a key that the workload reads changes again, or"), "{begun:?}");
         assert!(begun[0].ends_with("including the values that it does not use now"), "{begun:?}");
@@ -864,9 +861,9 @@ mod tests {
 
     #[test]
     fn begin_and_end_of_hold_are_reported_once() {
-        let index = index(&[("web", &record("web", &[used("a", Some(2))]))]);
+        let world = world(&[("web", &record("web", &[used("a", Some(2))]))]);
         let of = |before: &[Use], after: &[Use]| {
-            let events = holds(&index, &key("web"), &record("web", before), &record("web", after), NOW);
+            let events = holds(&world, &key("web"), &record("web", before), &record("web", after), NOW);
             assert!(events.iter().all(|event| event.same == format!("{} 7", event.note)));
             lines(&events)
         };
@@ -892,7 +889,7 @@ mod tests {
         assert_eq!(of(&held_at, &[used("a", None)])[1], still[1]);
         assert_eq!(of(&held_at, &[])[1], still[1]);
         let moved = of(&[held("a", 1)], &[held("a", 3), held("b", 2)]);
-        assert_eq!(moved.len(), 3 + usize::from(index.existing_source(&source("b")).is_some()), "{moved:?}");
+        assert_eq!(moved.len(), 3 + usize::from(world.existing_source(&source("b")).is_some()), "{moved:?}");
         assert!(moved[0].contains("is held at a-3000000000"), "{moved:?}");
     }
 }

@@ -12,9 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     cluster::{Event, ObjectRef, REPEAT_AFTER},
-    controller::{index::records::User, name::Name},
     telemetry::metrics::Reason,
     turns::{BoundedLanes, Bounds, Lanes, Ticket, patient_comes_first},
+    world::{Name, User},
 };
 
 /// The time between two Events: at most ten in a second.

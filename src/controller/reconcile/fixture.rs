@@ -1,4 +1,4 @@
-//! A small state for tests of single rules: the index of [`crate::controller::index::fixture`], and no task.
+//! A small state for tests of single rules: the world of [`crate::world::fixture`], and no task.
 
 use std::sync::Arc;
 
@@ -6,15 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{reconciled::Reconciled, state::State};
 use crate::{
-    controller::{
-        config::Config,
-        index::{
-            fixture::{digest, index, object, record, source, source_record, used},
-            records::{NamespaceSettings, SourceRecord},
-        },
-    },
+    controller::config::Config,
     kinds::Kinds,
     resolve::{Health, Record, SpreadPolicy},
+    world::{
+        NamespaceSettings, SourceRecord,
+        fixture::{digest, object, record, source, source_record, used, world},
+    },
 };
 
 /// The time of this second.
@@ -38,7 +36,7 @@ pub(crate) fn brief(decided: &Reconciled) -> String {
 pub(crate) fn state(workloads: &[(&str, &Record)]) -> State {
     let config = Config { settle: SignedDuration::from_secs(2), rolls_per_second: 1000, ..Config::default() };
     let mut state = State::new(Arc::new(Kinds::default()), config);
-    state.index = index(workloads);
+    state.world = world(workloads);
     state
 }
 
@@ -59,8 +57,8 @@ pub(crate) fn limited(name: &str, content: u8, annotations: &[(&str, &'static st
 
 /// Applies a source of the namespace, in which no Rollout uses the template of another workload.
 pub(crate) fn set_source(state: &mut State, name: &str, known: SourceRecord) {
-    state.index.set_read(&source(name), Some(known), &mut Vec::new());
-    state.index.referrers_mut().set_listed("ns");
+    state.world.set_read(&source(name), Some(known), &mut Vec::new());
+    state.world.referrers_mut().set_listed("ns");
 }
 
 /// A workload has moved to the content 2 of a at the start, and has this health. Two others wait.
@@ -85,6 +83,6 @@ pub(crate) fn set_group_that(state: &mut State, other: &str, reverts: bool) {
             group_revert: reverts,
             ..NamespaceSettings::default()
         };
-        state.index.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
+        state.world.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
     }
 }

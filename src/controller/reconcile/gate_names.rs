@@ -3,12 +3,12 @@
 
 use jiff::Timestamp;
 
-use super::{
-    held::{HeldWorkloads, Shut},
-    state::State,
-    workload::is_rolling,
+use super::{held::HeldWorkloads, state::State, workload::is_rolling};
+use crate::{
+    controller::queue::Task,
+    snapshot::ObjectName,
+    world::{Shut, WorkloadKey},
 };
-use crate::{cluster::WorkloadKey, controller::queue::Task, snapshot::ObjectName};
 
 /// The gate of a workload that may move, and does as soon as the queue lets it.
 const OPEN: &str = "rolls";
@@ -19,10 +19,13 @@ impl State {
     /// For each workload and source whose content it is to move to: the gate that keeps it from the content, or `rolls`.
     pub fn gates(&self, now: Timestamp) -> Vec<(WorkloadKey, ObjectName, &'static str)> {
         let mut named = Vec::new();
-        for (key, record) in self.index.workloads().filter(|(key, _)| self.index.is_pending(key)) {
+        let moves = |key: &WorkloadKey| self.world.kind(key).is_some_and(|kind| kind.rolls);
+        let asked = self.world.workloads().filter(|(key, _)| moves(key) || self.world.is_pending(key));
+        for (key, record) in asked {
             let rolling = is_rolling(&self.queue, &self.rolls, now);
             let since = self.rolls.pending_since(key).unwrap_or(now);
-            let answers = HeldWorkloads::default().answers(&self.index, key, record, rolling, (since, now));
+            let mut held = HeldWorkloads::default();
+            let (answers, _) = held.answers(&self.world, (key, record), rolling, (since, now));
             let has_failed = self.queue.failures(&Task::Roll(key.clone())) > 0;
             let open = if has_failed { REFUSED } else { OPEN };
             named.extend(answers.open.into_iter().map(|(source, _)| (key.clone(), source.object, open)));

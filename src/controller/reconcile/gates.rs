@@ -1,6 +1,4 @@
-//! What the gates ask about a pending workload, from the index.
-//!
-//! Nothing is stored for them: the annotations, the verdicts and the time decide, so a restart changes nothing.
+//! What follows from the answer of a gate: when to ask it again, and the Event about a setting that cannot be followed.
 
 use std::sync::Arc;
 
@@ -8,15 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::event_texts::{invalid_on_source, invalid_on_workload};
 use crate::{
-    cluster::{Event, WorkloadKey},
-    controller::{
-        index::{Index, records::SourceRecord},
-        name::Name,
-    },
-    gate_settings::{Closed, Place, Texts, closed},
-    gates::{Asked, Why},
-    resolve::{Membership, Observed, Present, Record, RecordedFailure, SetWait, Use, Wait},
-    snapshot::ObjectName,
+    cluster::Event,
+    gate_settings::{Closed, Place},
+    gates::Why,
+    resolve::{SetWait, Wait},
+    world::{Name, WorkloadKey, World},
 };
 
 /// How long a held workload waits before its turn is checked again.
@@ -27,109 +21,12 @@ pub(super) const BAKE: SignedDuration = SignedDuration::from_secs(5);
 /// this is for a system clock that is set.
 const RECHECK: SignedDuration = SignedDuration::from_mins(10);
 
-/// A pending workload, and a source to whose content it would move.
-pub(super) struct Question<'q, W> {
-    pub(super) index: &'q Index,
-    pub(super) key: &'q WorkloadKey,
-    pub(super) record: &'q Record,
-    pub(super) source: &'q Name,
-    pub(super) used: &'q Use,
-    pub(super) known: &'q SourceRecord,
-    /// Why others hold the workload.
-    pub(super) wait: W,
-    /// Since when the workload is pending.
-    pub(super) since: Timestamp,
-    pub(super) now: Timestamp,
-}
-
-impl<W: FnMut() -> Option<Wait<WorkloadKey>>> Asked for Question<'_, W> {
-    type Key = WorkloadKey;
-
-    fn record(&self) -> &Record {
-        self.record
-    }
-
-    fn used(&self) -> &Use {
-        self.used
-    }
-
-    fn present(&self) -> &Present {
-        &self.known.present
-    }
-
-    fn settings(&self) -> Vec<(Place, &Texts)> {
-        let of_source =
-            self.known.gates.as_ref().map(|gates| &gates.settings).filter(|texts| !texts.is_empty());
-        let of_source = of_source.map(|texts| (Place::Source(self.used.source.clone()), texts));
-        of_workload(self.index, self.key, self.record).chain(of_source).collect()
-    }
-
-    fn sets(&self) -> Option<Vec<(&ObjectName, Membership<'_>)>> {
-        fn set(known: &SourceRecord) -> Option<&str> {
-            known.gates.as_ref()?.set.as_deref()
-        }
-        if set(self.known).is_none() {
-            return Some(Vec::new());
-        }
-        if self.index.awaits_source(self.key) {
-            return None;
-        }
-        let used = self.index.sources_of(self.key, self.record);
-        let moving = used.filter(|(_, used, known)| known.present.mode_for(used).rolls());
-        let stated =
-            moving.filter_map(|(_, used, known)| Some((&used.source, Membership::Stated(set(known)?))));
-        let missing = self.index.missing_of(self.key, self.record).filter_map(|used| {
-            let tie = self.record.ties.get(&used.source)?;
-            Some((&used.source, Membership::Missing(tie.set.as_deref()?)))
-        });
-        Some(stated.chain(missing).collect())
-    }
-
-    fn refusal(&self) -> Option<(String, &RecordedFailure)> {
-        let (snapshot, failure) = self.index.refused_of(self.source, self.known)?;
-        Some((snapshot.object.name.to_string(), failure))
-    }
-
-    fn wait(&mut self) -> Option<Wait<WorkloadKey>> {
-        (self.wait)()
-    }
-
-    fn now(&self) -> Timestamp {
-        self.now
-    }
-
-    fn interval_left(&self) -> Option<SignedDuration> {
-        interval_left(self.record, self.since, self.now)
-    }
-}
-
-/// The time that remains of the workload's `min-interval`. The last roll may have a time too far ahead, from a wrong clock: no workload
-/// waits longer than its interval.
-fn interval_left(record: &Record, since: Timestamp, now: Timestamp) -> Option<SignedDuration> {
-    let interval = SignedDuration::try_from(record.min_interval).unwrap_or(SignedDuration::ZERO);
-    let rested = record.last_roll?.checked_add(interval).ok()?;
-    let left = rested.min(since.checked_add(interval).ok()?).duration_since(now);
-    left.is_positive().then_some(left)
-}
-
-/// Why a workload may not roll now, whatever moves: by its own settings and those of its namespace, and by its interval if no source moves
-/// it, but its namespace.
-pub(super) fn of_workload_alone(
-    index: &Index,
-    key: &WorkloadKey,
-    record: &Record,
-    moves_sources: bool,
-    (since, now): (Timestamp, Timestamp),
-) -> Option<Why<WorkloadKey>> {
-    let closed = closed(of_workload(index, key, record), now).map(Why::Closed);
-    let interval = || interval_left(record, since, now).filter(|_| !moves_sources).map(Why::Interval);
-    closed.or_else(interval)
-}
-
 /// When to ask the gate of a workload again. What it depends on may change unseen, such as the health of others.
 pub(super) fn ask_again(why: &Why<WorkloadKey>, now: Timestamp) -> Timestamp {
     match why {
-        Why::Closed(_) | Why::Set(_) => why.until(now).unwrap_or(Timestamp::MAX).min(now + RECHECK),
+        Why::Paused | Why::Held { .. } | Why::Closed(_) | Why::Set(_) => {
+            why.until(now).unwrap_or(Timestamp::MAX).min(now + RECHECK)
+        }
         Why::Interval(_) => why.until(now).unwrap_or(now + RECHECK),
         Why::Others(Wait::Bake(end)) => (now + TURN).max((*end).min(now + BAKE)),
         Why::SetUnread | Why::Others(_) => now + TURN,
@@ -140,7 +37,7 @@ pub(super) fn ask_again(why: &Why<WorkloadKey>, now: Timestamp) -> Timestamp {
 /// The Event about a setting that cannot be followed, if that is why: on the object that has it, or on the workload. `source`: the one
 /// that does not move.
 pub(super) fn invalid(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     source: Option<&Name>,
     why: &Why<WorkloadKey>,
@@ -148,48 +45,26 @@ pub(super) fn invalid(
 ) -> Option<Event> {
     match why {
         Why::Closed(Closed::Invalid { of: Place::Workload, why, .. }) => {
-            invalid_on_workload(index, key, false, why, now)
+            invalid_on_workload(world, key, false, why, now)
         }
         Why::Closed(Closed::Invalid { of: Place::Namespace, why, .. }) => {
-            invalid_on_workload(index, key, true, why, now)
+            invalid_on_workload(world, key, true, why, now)
         }
         Why::Closed(Closed::Invalid { of: Place::Source(source), why, .. })
         | Why::Set(SetWait::Invalid { source, why }) => {
             let source = Name::new(Arc::clone(&key.namespace), source.clone());
-            invalid_on_source(index, &source, why, now)
+            invalid_on_source(world, &source, why, now)
         }
-        Why::Others(Wait::Invalid(why)) => invalid_on_source(index, source?, why, now),
-        Why::Refused { .. }
+        Why::Others(Wait::Invalid(why)) => invalid_on_source(world, source?, why, now),
+        Why::Paused
+        | Why::Held { .. }
+        | Why::Refused { .. }
         | Why::Closed(_)
         | Why::Set(_)
         | Why::SetUnread
         | Why::Interval(_)
         | Why::Others(_) => None,
     }
-}
-
-/// When a workload would roll to content that a source is about to get, as far as settings decide that; `None` if it is now.
-pub(crate) fn postponed(
-    index: &Index,
-    key: &WorkloadKey,
-    record: &Record,
-    source: &Name,
-    content: &Observed,
-    now: Timestamp,
-) -> Option<Closed> {
-    let of_source = Texts::read(|key| content.annotation(key));
-    let of_source = (Place::Source(source.object.clone()), &of_source);
-    closed(of_workload(index, key, record).chain([of_source]), now)
-}
-
-/// The settings of a workload and its namespace that are gates.
-fn of_workload<'i>(
-    index: &'i Index,
-    key: &WorkloadKey,
-    record: &'i Record,
-) -> impl Iterator<Item = (Place, &'i Texts)> {
-    let of_namespace = index.gates_of(&key.namespace).map(|texts| (Place::Namespace, texts));
-    [(Place::Workload, &record.gates)].into_iter().chain(of_namespace).filter(|(_, texts)| !texts.is_empty())
 }
 
 #[cfg(test)]
@@ -199,15 +74,16 @@ mod tests {
         *,
     };
     use crate::{
-        controller::index::{
-            fixture::{
-                digest, failed, having_seen, index, key, object, record, reverting, snapshot,
-                snapshot_record, source, source_record, used, window,
-            },
-            records::{Gates, NamespaceSettings, SnapshotRecord},
-        },
-        resolve::{Present, Use},
+        resolve::{Observed, Present, Record, SpreadPolicy, Use},
         snapshot::SourceKind,
+        world::{
+            NamespaceSettings, SnapshotRecord, SourceRecord,
+            fixture::{
+                digest, failed, having_seen, held, key, object, record, reverting, snapshot, snapshot_record,
+                source, source_record, used, window, world,
+            },
+            records::Gates,
+        },
     };
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -228,9 +104,9 @@ mod tests {
     }
 
     /// Until when the workload waits in seconds, whether the wait ends by itself, and the notes of the Events.
-    fn wait(index: &Index) -> Option<(i64, bool, Vec<String>)> {
+    fn wait(world: &World) -> Option<(i64, bool, Vec<String>)> {
         let mut held = HeldWorkloads::default();
-        let Turn { held: found, events, .. } = held.check(index, &key("web"), |_, _, _| false, (NOW, NOW));
+        let Turn { held: found, events, .. } = held.check(world, &key("web"), |_, _, _| false, (NOW, NOW));
         let notes = events.into_iter().map(|event| event.note).collect();
         Some((found?.until.as_second(), held.blocked() == 0, notes))
     }
@@ -249,19 +125,19 @@ mod tests {
             ("that of the namespace", &none, None, Some("00:05-01:00"), Some(300)),
             ("the last one counts", &own("00:05-01:00"), Some("00:06-01:00"), Some("00:07-01:00"), Some(420)),
         ] {
-            let mut index = index(&[("web", record)]);
-            index.set_read(&source("a"), Some(gated("a", of_source, None)), &mut Vec::new());
+            let mut world = world(&[("web", record)]);
+            world.set_read(&source("a"), Some(gated("a", of_source, None)), &mut Vec::new());
             let settings = NamespaceSettings {
                 gates: of_namespace.map(window).unwrap_or_default(),
                 ..NamespaceSettings::default()
             };
-            index.apply_namespace_settings(&"ns".into(), settings, &mut Vec::new());
-            assert_eq!(wait(&index), expected.map(|until| (until, true, Vec::new())), "{what}");
+            world.apply_namespace_settings(&"ns".into(), settings, &mut Vec::new());
+            assert_eq!(wait(&world), expected.map(|until| (until, true, Vec::new())), "{what}");
         }
         let seen = record("web", &[used("a", Some(2))]);
-        let mut index = index(&[("web", &seen)]);
-        index.set_read(&source("a"), Some(gated("a", Some("12:00-13:00"), None)), &mut Vec::new());
-        assert_eq!(wait(&index), None, "the source moves nothing");
+        let mut world = world(&[("web", &seen)]);
+        world.set_read(&source("a"), Some(gated("a", Some("12:00-13:00"), None)), &mut Vec::new());
+        assert_eq!(wait(&world), None, "the source moves nothing");
     }
 
     #[test]
@@ -270,9 +146,9 @@ mod tests {
         for (invalid, set, part) in
             [(Some("never"), None, "confrev.dev/window"), (None, Some("shop"), "confrev.dev/set")]
         {
-            let mut index = index(&[("web", &record)]);
-            index.set_read(&source("a"), Some(gated("a", invalid, set)), &mut Vec::new());
-            let (until, is_expected, notes) = wait(&index).unwrap();
+            let mut world = world(&[("web", &record)]);
+            world.set_read(&source("a"), Some(gated("a", invalid, set)), &mut Vec::new());
+            let (until, is_expected, notes) = wait(&world).unwrap();
             assert_eq!((until, is_expected, notes.len()), (600, false, 1), "{notes:?}");
             assert!(notes[0].contains(part), "{notes:?}");
         }
@@ -282,10 +158,10 @@ mod tests {
     #[test]
     fn window_of_workload_hides_no_invalid_setting() {
         let record = Record { gates: window("12:00-13:00"), ..pending(&[used("a", Some(1))]) };
-        let mut index = index(&[("web", &record)]);
-        index.set_read(&source("a"), Some(gated("a", Some("never"), None)), &mut Vec::new());
+        let mut world = world(&[("web", &record)]);
+        world.set_read(&source("a"), Some(gated("a", Some("never"), None)), &mut Vec::new());
         let mut held = HeldWorkloads::default();
-        held.check(&index, &key("web"), |_, _, _| false, (NOW, NOW));
+        held.check(&world, &key("web"), |_, _, _| false, (NOW, NOW));
         let gates = held.by_gate().into_iter().filter(|(_, count)| *count > 0);
         assert_eq!(gates.map(|(gate, _)| gate.name()).collect::<Vec<_>>(), ["invalid"]);
     }
@@ -313,13 +189,29 @@ mod tests {
         ] {
             let record = record("web", &[used("a", Some(1)), used_b.clone()]);
             let record = having_seen(record, &[("a", 1), ("b", 2)]);
-            let mut index = index(&[("web", &record)]);
+            let mut world = world(&[("web", &record)]);
             let changes = &mut Vec::new();
-            index.set_read(&source("a"), Some(gated("a", None, Some("shop/1"))), changes);
-            index.set_read(&source("b"), Some(known), changes);
-            assert_eq!(wait(&index), expected, "{what}");
-            index.set_source_unknown(&source("b"));
-            assert_eq!(wait(&index), Some((1, true, Vec::new())), "{what}, and is read again");
+            world.set_read(&source("a"), Some(gated("a", None, Some("shop/1"))), changes);
+            world.set_read(&source("b"), Some(known), changes);
+            assert_eq!(wait(&world), expected, "{what}");
+            world.set_source_unknown(&source("b"));
+            assert_eq!(wait(&world), Some((1, true, Vec::new())), "{what}, and is read again");
+        }
+    }
+
+    /// The source a is on hold, and both have changed.
+    #[test]
+    fn hold_keeps_the_other_sources_of_its_set() {
+        for (set, expected) in [(Some("shop/1"), Some((600, true, Vec::new()))), (None, None)] {
+            let record = record("web", &[held("a", 1), used("b", Some(1))]);
+            let record = having_seen(record, &[("a", 1), ("b", 1)]);
+            let mut world = world(&[("web", &record)]);
+            for name in ["a", "b"] {
+                let spread = SpreadPolicy { set: set.map(Into::into), ..SpreadPolicy::default() };
+                let known = SourceRecord { spread: spread.into(), ..gated(name, None, set) };
+                world.set_read(&source(name), Some(known), &mut Vec::new());
+            }
+            assert_eq!(wait(&world), expected, "{set:?}");
         }
     }
 
@@ -329,27 +221,27 @@ mod tests {
         let record = record("web", &[used("a", Some(2)), used("b", Some(1))]);
         let record = having_seen(record, &[("a", 2), ("b", 1)])
             .tied(&object("a"), |tie| tie.previous = Some(snapshot("a", 1)));
-        let mut index = index(&[("web", &record)]);
+        let mut world = world(&[("web", &record)]);
         let changes = &mut Vec::new();
         let a = SourceRecord { gates: gated("a", None, Some("shop/1")).gates, ..reverting("a", 2) };
-        index.set_read(&source("a"), Some(a), changes);
-        index.set_read(&source("b"), Some(gated("b", None, Some("shop/2"))), changes);
-        assert_eq!(wait(&index), Some((600, false, Vec::new())));
+        world.set_read(&source("a"), Some(a), changes);
+        world.set_read(&source("b"), Some(gated("b", None, Some("shop/2"))), changes);
+        assert_eq!(wait(&world), Some((600, false, Vec::new())));
         let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
-        index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
-        assert_eq!(wait(&index), None, "it goes back");
+        world.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
+        assert_eq!(wait(&world), None, "it goes back");
     }
 
     #[test]
     fn new_content_is_postponed_by_its_own_window() {
         let record = Record { gates: window("00:00-12:00"), ..pending(&[used("a", Some(1))]) };
-        let index = index(&[("web", &record)]);
+        let world = world(&[("web", &record)]);
         let reason = |window: &str| {
             let json = format!(
                 r#"{{"metadata":{{"name":"a","annotations":{{"confrev.dev/window":"{window}"}}}},"data":{{}}}}"#
             );
             let content = Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap();
-            postponed(&index, &key("web"), &record, &source("a"), &content, NOW)
+            world.postponed((&key("web"), &record), &source("a"), &content, NOW)
         };
         assert_eq!(reason("00:00-01:00"), None);
         let why = reason("01:00-02:00").unwrap();

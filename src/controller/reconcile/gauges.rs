@@ -8,22 +8,22 @@ impl State {
     /// The numbers for metrics. A replica that does not lead reads no sources and rolls nothing, so it only reports numbers
     /// of objects.
     pub fn standing(&mut self, leads: bool) -> StateCounts {
-        let index = &self.index;
+        let world = &self.world;
         let known = StateCounts {
-            workloads: index.workloads().len(),
-            sources: index.sources().len(),
-            snapshots: index.snapshots().iter().len(),
-            unreadable: index.unreadable().len(),
-            partly_known: index.shares().partly_known().len(),
-            index_bytes: index.shares().total(),
+            workloads: world.workloads().len(),
+            sources: world.sources().len(),
+            snapshots: world.snapshots().iter().len(),
+            unreadable: world.unreadable().len(),
+            partly_known: world.shares().partly_known().len(),
+            index_bytes: world.shares().total(),
             ..StateCounts::default()
         };
         if !leads {
             return known;
         }
-        let settings = index.config();
+        let settings = world.config();
         let unverifiable =
-            index.snapshots().iter().filter(|(_, record)| settings.is_unverifiable(record)).count();
+            world.snapshots().iter().filter(|(_, record)| settings.is_unverifiable(record)).count();
         if unverifiable > 0 && !self.key_loss_is_reported {
             tracing::error!(
                 snapshots = unverifiable,
@@ -33,17 +33,17 @@ impl State {
         }
         self.key_loss_is_reported = unverifiable > 0;
         // A snapshot that nothing refers to is not missed, and one that exists again is not lost.
-        self.missing.retain(|name| index.users().staying(name).next().is_some() && !index.exists(name));
+        self.missing.retain(|name| world.users().staying(name).next().is_some() && !world.exists(name));
         let count = |holds: &dyn Fn(&str, &Record) -> bool| {
-            index.workloads().filter(|(key, record)| holds(&key.namespace, record)).count()
+            world.workloads().filter(|(key, record)| holds(&key.namespace, record)).count()
         };
         StateCounts {
             pending: self.queue.pending_rolls(),
             blocked: self.held_workloads.blocked(),
-            pinned: count(&|namespace, record| index.pinned(namespace, record).next().is_some()),
+            pinned: count(&|namespace, record| world.pinned(namespace, record).next().is_some()),
             on_hold: count(&|_, record| record.uses.iter().any(|used| used.on_hold)),
             carried: count(&|_, record| record.is_marked),
-            unresolved: count(&|namespace, record| index.unresolved(namespace, record).next().is_some()),
+            unresolved: count(&|namespace, record| world.unresolved(namespace, record).next().is_some()),
             lost: self.missing.lost().count(),
             unverifiable,
             ..known
@@ -52,9 +52,18 @@ impl State {
 }
 
 impl State {
-    /// How many pending workloads each gate keeps from new content. A replica that does not lead asks no gate.
+    /// How many workloads each gate keeps from new content. A replica that does not lead asks no gate.
     pub fn waiting(&self, leads: bool) -> Vec<(Gate, usize)> {
-        if leads { self.held_workloads.by_gate() } else { Gate::all().map(|gate| (gate, 0)).collect() }
+        if !leads {
+            return Gate::all().map(|gate| (gate, 0)).collect();
+        }
+        let mut counts = self.held_workloads.by_gate();
+        // Such a workload is not queued, so nothing else counts it.
+        for (key, record) in self.world.workloads().filter(|(key, _)| !self.held_workloads.is_held(key)) {
+            let Some(why) = self.world.stays(key, record).next() else { continue };
+            counts.iter_mut().filter(|(gate, _)| *gate == why.gate()).for_each(|(_, count)| *count += 1);
+        }
+        counts
     }
 }
 
@@ -62,11 +71,6 @@ impl State {
 mod tests {
     use crate::{
         controller::{
-            index::{
-                fixture::{digest, held, key, object, record, snapshot, snapshot_record, source, used},
-                records::SnapshotRecord,
-            },
-            name::Name,
             queue::Task,
             reconcile::{
                 fixture::{at, on, state},
@@ -75,25 +79,32 @@ mod tests {
             },
         },
         gates::Gate,
-        resolve::Health,
+        resolve::{Health, Record},
         telemetry::metrics::StateCounts,
+        world::{
+            Name, SnapshotRecord,
+            fixture::{
+                digest, having_seen, held, key, object, record, snapshot, snapshot_record, source, used,
+            },
+        },
     };
 
     fn gate(name: &str) -> Gate {
         Gate::named(name).unwrap()
     }
 
-    /// A workload in each state that is counted, and two that are held.
+    /// A workload in each state that is counted, one that is paused, and two that are held.
     fn busy() -> State {
         let mut state = state(&[
             ("pinned", &on(1, Health::Settled).tied(&object("a"), |tie| tie.seen = Some(digest(2)))),
-            ("hold", &record("hold", &[held("a", 1)])),
+            ("hold", &having_seen(record("hold", &[held("a", 1)]), &[("a", 1)])),
+            ("paused", &Record { track: false, ..on(1, Health::Settled) }),
             ("nothing", &record("nothing", &[used("none", None)])),
             ("lost", &record("lost", &[used("a", Some(9))])),
             ("waits", &on(1, Health::Settled)),
             ("bakes", &on(2, Health::Settled)),
         ]);
-        state.index.set_read(&source("none"), None, &mut Vec::new());
+        state.world.set_read(&source("none"), None, &mut Vec::new());
         state.queue.schedule(Task::Roll(key("waits")), at(5));
         state.held_workloads.hold(&key("waits"), gate("failed"), false);
         state.held_workloads.hold(&key("bakes"), gate("wave"), true);
@@ -110,10 +121,10 @@ mod tests {
     fn only_the_leader_counts_decisions() {
         let mut state = busy();
         lose(&mut state, &source("a").sibling(snapshot("a", 9)));
-        let index_bytes = state.index.shares().total();
+        let index_bytes = state.world.shares().total();
         assert!(index_bytes > 0);
         let objects =
-            StateCounts { workloads: 6, sources: 3, snapshots: 6, index_bytes, ..StateCounts::default() };
+            StateCounts { workloads: 7, sources: 3, snapshots: 6, index_bytes, ..StateCounts::default() };
         assert_eq!(state.standing(false), objects);
         let decided = StateCounts { pending: 1, blocked: 1, pinned: 1, ..objects };
         assert_eq!(state.standing(true), StateCounts { on_hold: 1, unresolved: 1, lost: 1, ..decided });
@@ -123,7 +134,10 @@ mod tests {
         assert_eq!(state.standing(true).blocked, 1);
         let waiting =
             |leads| state.waiting(leads).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>();
-        assert_eq!((waiting(true), waiting(false)), (vec![(gate("failed"), 1)], Vec::new()));
+        assert_eq!(
+            (waiting(true), waiting(false)),
+            (vec![(gate("paused"), 1), (gate("hold"), 1), (gate("failed"), 1)], Vec::new())
+        );
     }
 
     #[test]
@@ -145,7 +159,7 @@ mod tests {
         let keyed = SnapshotRecord { digest, ..snapshot_record("a", 5) };
         for record in [None, Some(keyed), None] {
             let count = usize::from(record.is_some());
-            state.index.apply_snapshot(&name, record, &mut Vec::new());
+            state.world.apply_snapshot(&name, record, &mut Vec::new());
             assert_eq!(state.standing(false).unverifiable, 0, "another replica reports it");
             assert_eq!(state.standing(true).unverifiable, count);
             assert_eq!(state.key_loss_is_reported, count > 0);

@@ -1,26 +1,20 @@
 //! Which pending workloads are held until others prove a change sound. [`Spread`] has the rule; its input comes from the
-//! index. A workload also counts as rolling while the outcome of its last roll is unknown.
+//! world. A workload also counts as rolling while the outcome of its last roll is unknown.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
     event_texts,
-    gates::{Question, TURN, ask_again, invalid, of_workload_alone},
+    gates::{TURN, ask_again, invalid},
 };
 use crate::{
-    cluster::{Event, WorkloadKey},
-    controller::{
-        index::{Index, changed_sources::ChangedSources, records::SourceRecord},
-        name::Name,
-    },
-    gates::{self, Answer, Gate, Why},
-    resolve::{
-        ChangeVerdict, Health, Member, Proof, Record, SetVersion, Spread, Standing, Wait, Waiting,
-        WorkloadView,
-    },
+    cluster::Event,
+    gates::{Gate, Why},
+    resolve::{ChangeVerdict, Health, Proof, Record, Spread, Standing, Wait, Waiting},
     snapshot::{Digest, Digests, ObjectName},
+    world::{Answers, Name, Shut, SourceRecord, WorkloadKey, World},
 };
 
 /// How long a finding that held one workload counts for others without another check. A check reads all workloads that use
@@ -87,113 +81,64 @@ pub(crate) struct Held {
     pub new: Vec<Name>,
 }
 
-/// A source to whose content a workload would move, and does not now.
-pub(super) struct Shut<'i> {
-    pub(super) source: Name,
-    known: &'i SourceRecord,
-    pub(super) why: Why<WorkloadKey>,
-    /// The workload keeps its snapshot, or goes back to an earlier one.
-    is_refused: bool,
-    /// Another source of its set is shut: the reason is about that one.
-    is_joint: bool,
-}
-
-/// The answers of the gates about the sources to whose contents a workload would move.
-#[derive(Default)]
-pub(super) struct Answers<'i> {
-    pub(super) open: Vec<(Name, &'i SourceRecord)>,
-    pub(super) shut: Vec<Shut<'i>>,
-    /// The Events about waves that the workload begins, if it rolls.
-    begun: Vec<Event>,
-}
-
-impl Answers<'_> {
-    /// The sources of one set move together or not at all.
-    fn join_sets(&mut self) {
-        for (source, known) in std::mem::take(&mut self.open) {
-            match self.shut.iter().find(|shut| is_one_set(shut.known, known)) {
-                Some(Shut { why, .. }) => {
-                    let why = why.clone();
-                    self.shut.push(Shut { source, known, why, is_refused: false, is_joint: true });
-                }
-                None => self.open.push((source, known)),
-            }
-        }
-    }
-}
-
 impl HeldWorkloads {
-    /// Asks the gates about each source to whose content a workload would move. `since`: when it became pending.
+    /// Asks the gates about each source to whose content a workload would move; the Events are about waves that it begins, if it
+    /// rolls. `since`: when it became pending.
     pub(super) fn answers<'i>(
         &mut self,
-        index: &'i Index,
-        key: &'i WorkloadKey,
-        record: &'i Record,
+        world: &'i World,
+        (key, record): (&WorkloadKey, &'i Record),
         is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
         (since, now): (Timestamp, Timestamp),
-    ) -> Answers<'i> {
-        let mut answers = Answers::default();
-        let sources = index.sources_of(key, record);
-        for (source, used, known) in
-            sources.filter(|(_, used, known)| record.is_pending_for(used, &known.present))
-        {
-            let mut begun = None;
-            let wait = || self.wait(index, (&source, known), (key, record), &is_rolling, &mut begun, now);
-            let mut question =
-                Question { index, key, record, source: &source, used, known, wait, since, now };
-            let answer = gates::answer(&mut question);
-            match answer {
-                Answer::Open => answers.open.push((source, known)),
-                Answer::Wait(why) => {
-                    answers.shut.push(Shut { source, known, why, is_refused: false, is_joint: false });
-                }
-                Answer::Refuse(why) => {
-                    answers.shut.push(Shut { source, known, why, is_refused: true, is_joint: false });
-                }
-            }
-            answers.begun.extend(begun);
-        }
-        answers.join_sets();
-        answers
+    ) -> (Answers<'i>, Vec<Event>) {
+        let mut begun = Vec::new();
+        let wait = |source: &Name, known: &SourceRecord| {
+            self.wait(world, (source, known), (key, record), &is_rolling, &mut begun, now)
+        };
+        let answers = world.answers((key, record), wait, (since, now));
+        (answers, begun)
     }
 
     /// Checks the turn of a pending workload, for each of its sources. `since`: when it became pending.
     pub(crate) fn check(
         &mut self,
-        index: &Index,
+        world: &World,
         key: &WorkloadKey,
         is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
         (since, now): (Timestamp, Timestamp),
     ) -> Turn {
-        let Some(record) = index.workload(key) else { return Turn::default() };
+        let Some(record) = world.workload(key) else { return Turn::default() };
         self.recent.retain(|_, recent| recent.is_fresh(now));
-        let Answers { open, shut, begun } = self.answers(index, key, record, is_rolling, (since, now));
+        let (answers, begun) = self.answers(world, (key, record), is_rolling, (since, now));
+        let Answers { open, shut } = answers;
         let mut events = Vec::new();
         // A failed workload is not held by others, which says nothing about the rest.
-        if index.health(key, record) != Health::Failed {
+        if world.health(key, record) != Health::Failed {
             let freed = shut
                 .iter()
                 .filter(|shut| matches!(&shut.why, Why::Others(wait) if !matches!(wait, Wait::Bad(_))));
             let ended = open.iter().map(|(source, known)| (source, *known));
             for (source, known) in ended.chain(freed.map(|shut| (&shut.source, shut.known))) {
                 if !record.has_seen(&source.object, &known.present.digests) {
-                    events.extend(self.end_report(index, source, now));
+                    events.extend(self.end_report(world, source, now));
                 }
             }
         }
-        let returns = index.is_returning(key, record);
-        let moves_sources = returns || !open.is_empty() || !shut.is_empty();
-        let whole = of_workload_alone(index, key, record, moves_sources, (since, now));
+        let returns = world.is_returning(key, record);
+        // It stays where it is by its own settings: nothing waits, unless another source of a set does.
+        let stays = |shut: &Shut<'_>| shut.why.is_of_workload() && !shut.is_joint();
+        let moves_sources = returns || !open.is_empty() || !shut.iter().all(stays);
+        let whole = world.closed_alone((key, record), moves_sources, (since, now));
         let is_waiting = shut.iter().any(|shut| !shut.is_refused);
-        let joins = !is_waiting && index.joining(key).is_some();
-        let rolls = shut.is_empty() || !open.is_empty() || joins || returns;
+        let joins = !is_waiting && world.joining(key).is_some();
+        let rolls = shut.iter().all(stays) || !open.is_empty() || joins || returns;
         if rolls && whole.is_none() {
             self.held.remove(key);
             events.extend(begun);
             // The gates are about new content, and not about a return to an earlier one.
             let goes_back = |source: &Name| {
                 let mut uses = record.uses.iter().filter(|used| used.source == source.object);
-                uses.any(|used| index.returns(key, record, used))
+                uses.any(|used| world.returns(key, record, used))
             };
             let mut waiting: Vec<_> =
                 shut.into_iter().map(|shut| shut.source).filter(|source| !goes_back(source)).collect();
@@ -201,19 +146,24 @@ impl HeldWorkloads {
             return Turn { held: None, waiting, events };
         }
         // The chain has the first word, as in all commands.
-        let whys = || shut.iter().filter(|shut| !shut.is_joint).map(|shut| &shut.why).chain(&whole);
-        if let Some(why) = whys().find(|why| !why.is_refusal()).or_else(|| whys().next()) {
+        let all = || shut.iter().filter(|shut| !shut.is_joint()).map(|shut| &shut.why).chain(&whole);
+        let is_only_set = all().all(Why::is_of_workload);
+        let whys = || all().filter(|why| is_only_set || !why.is_of_workload());
+        if is_only_set {
+            // The metric counts those with a gate of their own among workloads that are not pending.
+            self.held.insert(key.clone(), (Gate::SET, true));
+        } else if let Some(why) = whys().find(|why| !why.is_refusal()).or_else(|| whys().next()) {
             self.held.insert(key.clone(), (why.gate(), whys().all(Why::ends_by_itself)));
         }
         let until = whys().map(|why| ask_again(why, now)).min().unwrap_or(now + TURN);
         let mut new = Vec::new();
         let of_sources =
-            shut.iter().filter(|shut| !shut.is_joint).map(|shut| (Some(&shut.source), &shut.why));
+            shut.iter().filter(|shut| !shut.is_joint()).map(|shut| (Some(&shut.source), &shut.why));
         for (source, why) in whole.iter().map(|why| (None, why)).chain(of_sources) {
-            let event = invalid(index, key, source, why, now);
+            let event = invalid(world, key, source, why, now);
             events.extend(event.filter(|event| !events.contains(event)));
             if let (Some(source), Why::Others(Wait::Bad(proof))) = (source, why)
-                && self.set_reported(index, source, proof, now)
+                && self.set_reported(world, source, proof, now)
             {
                 new.push(source.clone());
             }
@@ -221,25 +171,25 @@ impl HeldWorkloads {
         Turn { held: Some(Held { until, new }), waiting: Vec::new(), events }
     }
 
-    /// Why others hold a workload from the content of a source; `begun` is the Event if it begins a wave.
+    /// Why others hold a workload from the content of a source; `begun` gets the Event if it begins a wave.
     fn wait(
         &mut self,
-        index: &Index,
+        world: &World,
         (source, known): (&Name, &SourceRecord),
         (key, record): (&WorkloadKey, &Record),
         is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
-        begun: &mut Option<Event>,
+        begun: &mut Vec<Event>,
         now: Timestamp,
     ) -> Option<Wait<WorkloadKey>> {
-        if !(known.spread.is_limited() || index.is_grouped(source)) {
+        if !(known.spread.is_limited() || world.is_grouped(source)) {
             return None;
         }
-        let Standing::Waits(Waiting { place }) = standing(index, key, record, source, known) else {
+        let Standing::Waits(Waiting { place }) = world.standing(key, record, source, known) else {
             return None;
         };
-        let has_failed = index.health(key, record) == Health::Failed;
-        let scope = index.scope(source);
-        let verdict = index.own_verdict(source, known);
+        let has_failed = world.health(key, record) == Health::Failed;
+        let scope = world.scope(source);
+        let verdict = world.own_verdict(source, known);
         let is_of_it = |recent: &&Recent| {
             recent.verdict == verdict && recent.content.same_content(&known.present.digests)
         };
@@ -247,16 +197,16 @@ impl HeldWorkloads {
         if let Some(wait) = recent.and_then(|recent| recent.spread.wait(has_failed, place)) {
             return Some(wait);
         }
-        if index.awaits_sibling(source) {
+        if world.awaits_sibling(source) {
             return Some(Wait::Turn);
         }
         let is_rolling = |other: &WorkloadKey, record: &Record, content: Option<(&ObjectName, &Digest)>| {
             other != key && is_rolling(other, record, content)
         };
-        let spread = spread(index, source, known, is_rolling, now)?;
+        let spread = world.spread(source, known, is_rolling, now)?;
         let Some(wait) = spread.wait(has_failed, place) else {
             let progress = spread.progress().filter(|progress| progress.begins)?;
-            *begun = event_texts::wave_begins(index, source, progress, now);
+            begun.extend(event_texts::wave_begins(world, source, progress, now));
             return None;
         };
         self.recent
@@ -267,12 +217,12 @@ impl HeldWorkloads {
     /// Records that a hold is reported. Returns whether it is new.
     fn set_reported(
         &mut self,
-        index: &Index,
+        world: &World,
         source: &Name,
         proof: &Proof<WorkloadKey>,
         now: Timestamp,
     ) -> bool {
-        let Some(known) = index.existing_source(source) else { return false };
+        let Some(known) = world.existing_source(source) else { return false };
         let digest = known.present.digests.current();
         let proof = &event_texts::as_seen_from(source, proof);
         let is_known = |report: &ReportedHold| (report.digest, &report.proof) == (digest, proof);
@@ -284,17 +234,17 @@ impl HeldWorkloads {
     }
 
     /// Ends the reported hold of a source, if there is one: an Event on the source.
-    fn end_report(&mut self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
+    fn end_report(&mut self, world: &World, source: &Name, now: Timestamp) -> Option<Event> {
         let ReportedHold { digest, proof, since } = self.reported.remove(source)?;
-        let event = event_texts::released(index, source, &digest, &proof, now)?;
+        let event = event_texts::released(world, source, &digest, &proof, now)?;
         Some(Event { same: since.to_string(), ..event })
     }
 
     /// Ends the reported hold of a source that has other content now.
-    pub(crate) fn release_replaced(&mut self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
+    pub(crate) fn release_replaced(&mut self, world: &World, source: &Name, now: Timestamp) -> Option<Event> {
         let held = self.reported.get(source)?.digest;
-        let is_present = index.existing_source(source)?.present.digests.contains(&held);
-        if is_present { None } else { self.end_report(index, source, now) }
+        let is_present = world.existing_source(source)?.present.digests.contains(&held);
+        if is_present { None } else { self.end_report(world, source, now) }
     }
 
     /// How many workloads each gate holds.
@@ -330,46 +280,38 @@ impl HeldWorkloads {
     }
 
     /// Records that a source has other content or other settings.
-    pub(crate) fn source_changed(&mut self, index: &Index, source: &Name) {
-        self.recent.remove(&index.scope(source));
+    pub(crate) fn source_changed(&mut self, world: &World, source: &Name) {
+        self.recent.remove(&world.scope(source));
     }
 
     /// Forgets a source on which nothing depends.
-    pub(crate) fn forget_source(&mut self, index: &Index, source: &Name) {
+    pub(crate) fn forget_source(&mut self, world: &World, source: &Name) {
         self.reported.remove(source);
-        self.recent.remove(&index.scope(source));
+        self.recent.remove(&world.scope(source));
     }
 
     /// The Event on a source whose change is held; `None` if the content is no longer the present one.
-    pub(crate) fn event(&self, index: &Index, source: &Name, now: Timestamp) -> Option<Event> {
-        let current = index.existing_source(source)?.present.digests.current();
+    pub(crate) fn event(&self, world: &World, source: &Name, now: Timestamp) -> Option<Event> {
+        let current = world.existing_source(source)?.present.digests.current();
         let report = self.reported.get(source).filter(|report| report.digest == current)?;
         let is_held = |key: &WorkloadKey| {
             let is_proof = matches!(&report.proof, Proof::Workload { workload: Some(of), .. } if of == key);
             !is_proof && self.held.get(key).is_some_and(|(gate, _)| gate.is_about_others())
         };
-        let held = index.workloads_using(source).filter(|(key, _)| is_held(key)).count();
-        let event = event_texts::held(index, source, &report.proof, held, now)?;
+        let held = world.workloads_using(source).filter(|(key, _)| is_held(key)).count();
+        let event = event_texts::held(world, source, &report.proof, held, now)?;
         Some(Event { same: report.since.to_string(), ..event })
     }
 }
 
-/// Whether two sources belong to one set.
-fn is_one_set(one: &SourceRecord, other: &SourceRecord) -> bool {
-    fn set(of: &SourceRecord) -> Option<&str> {
-        SetVersion::parse(of.spread.set.as_deref()?).map(|set| set.name)
-    }
-    set(one).is_some_and(|name| set(other) == Some(name))
-}
-
 /// Why workloads would not roll to content that a source is about to get; `None` if nothing is known against it.
 pub(crate) fn objection(
-    index: &Index,
+    world: &World,
     source: &Name,
     content: &SourceRecord,
     now: Timestamp,
 ) -> Option<String> {
-    if !content.spread.is_limited() && !index.is_grouped(source) {
+    if !content.spread.is_limited() && !world.is_grouped(source) {
         return None;
     }
     let waits = |(_, record): &(&WorkloadKey, &Record)| {
@@ -377,106 +319,38 @@ pub(crate) fn objection(
             && !record.is_on_hold(&source.object)
             && !record.has_seen(&source.object, &content.present.digests)
     };
-    index.workloads_using(source).find(waits)?;
-    if let Some((snapshot, failed)) = index.refused_of(source, content) {
+    world.workloads_using(source).find(waits)?;
+    if let Some((snapshot, failed)) = world.refused_of(source, content) {
         return Some(format!("{} was refused ({})", snapshot.object.name, failed.reason));
     }
-    let spread = spread(index, source, content, |_, _, _| false, now)?;
-    Some(event_texts::proof(index, source, &content.present.digests.current(), spread.bad()?))
-}
-
-/// How far a content of a source has spread; `None` if nothing limits that. `is_rolling`: whether a roll of a workload is in progress,
-/// if a content is given, one that may take it.
-pub(super) fn spread(
-    index: &Index,
-    source: &Name,
-    known: &SourceRecord,
-    is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
-    now: Timestamp,
-) -> Option<Spread<WorkloadKey>> {
-    let change = index.change(source, known);
-    let mut policy = change.policy();
-    if !policy.is_limited() {
-        return None;
-    }
-    if let Some(why) = policy.is_ordered().then(|| invalid_order(index, &change)).flatten() {
-        policy = Arc::new(policy.but_invalid(why));
-    }
-    let is_rolling = &is_rolling;
-    let members = change.sources.iter().flat_map(|(source, known)| {
-        let content = known.present.digests.current();
-        index.workloads_using(source).map(move |(key, record)| {
-            let standing = standing(index, key, record, source, known);
-            let may_take = || {
-                !matches!(standing, Standing::Waits(_))
-                    || is_rolling(key, record, Some((&source.object, &content)))
-            };
-            let is_rolling = is_rolling(key, record, None) && may_take();
-            Member { workload: key, standing, is_rolling }
-        })
-    });
-    let spread = Spread::of(&policy, change.verdict(index), now, members);
-    Some(spread.analysed(|ended| index.analysis_run(&change, ended)))
-}
-
-/// Why the order of a change is not known: a workload takes it from its Namespace, whose annotation `order` is invalid. So the first
-/// workload to move might be the one that is meant to be the last.
-fn invalid_order<'i>(index: &'i Index, change: &ChangedSources<'_>) -> Option<&'i str> {
-    change.sources.iter().find_map(|(source, _)| {
-        let why = index.groups().invalid_order(&source.namespace)?;
-        let mut users = index.workloads_using(source);
-        users.any(|(_, record)| record.pace.order.is_none()).then_some(why)
-    })
-}
-
-/// The state of a workload towards a content of a source.
-pub(super) fn standing(
-    index: &Index,
-    key: &WorkloadKey,
-    record: &Record,
-    source: &Name,
-    known: &SourceRecord,
-) -> Standing {
-    let Some(kind) = index.kind(key) else { return Standing::Apart };
-    let view = WorkloadView {
-        kind,
-        path: [&key.namespace, &key.name],
-        namespace_order: index.groups().order(&key.namespace),
-        health: index.health(key, record),
-        source: &source.object,
-        present: &known.present,
-        set: known.spread.set.as_deref(),
-    };
-    record.standing(&view, |used| index.held_digest(used, source).copied())
+    let spread = world.spread(source, content, |_, _, _| false, now)?;
+    Some(event_texts::proof(world, source, &content.present.digests.current(), spread.bad()?))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::Arc, time::Duration};
 
     use super::*;
     use crate::{
-        cluster::Precondition,
         controller::{
             Action, Config, Outcome, State,
-            index::{
-                fixture::{
-                    self, failed, having_seen, key, object, record, reverting, snapshot, source, used,
-                },
-                records::SnapshotRecord,
-            },
             reconcile::fixture::{at, limited, moved_one, on, set_group, set_source, state},
         },
         kinds::Kinds,
         resolve::{Observed, Present, SpreadPolicy, Use, Verdict},
         snapshot::SourceKind,
         telemetry::metrics::Reason,
+        world::{
+            Precondition, SnapshotRecord,
+            fixture::{self, failed, having_seen, key, object, record, reverting, snapshot, source, used},
+        },
     };
 
     /// Until when the workload is held in milliseconds, and the sources whose hold is to be reported; and the Events.
     fn check(state: &mut State, name: &str, now: Timestamp) -> (Option<(i64, Vec<Name>)>, Vec<Event>) {
         let Turn { held, events, .. } =
-            state.held_workloads.check(&state.index, &key(name), |_, _, _| false, (now, now));
+            state.held_workloads.check(&state.world, &key(name), |_, _, _| false, (now, now));
         (held.map(|held| (held.until.as_millisecond(), held.new)), events)
     }
 
@@ -493,7 +367,7 @@ mod tests {
         let refused =
             SnapshotRecord { verdict: Some(failed(None).into()), ..fixture::snapshot_record(name, 2) };
         let snapshot = source(name).sibling(snapshot(name, 2));
-        state.index.apply_snapshot(&snapshot, Some(refused), &mut Vec::new());
+        state.world.apply_snapshot(&snapshot, Some(refused), &mut Vec::new());
     }
 
     #[test]
@@ -510,7 +384,7 @@ mod tests {
         assert_eq!((state.held(), baking(&state)), (2, 0), "a person may need to act");
         let now = at(10);
         let other = limited("a", 2, &[("max-in-flight", "2")]);
-        state.update(now, |index, changes| index.set_read(&source("a"), Some(other), changes));
+        state.update(now, |world, changes| world.set_read(&source("a"), Some(other), changes));
         assert!(!is_held(&mut state, "waits", now), "other settings count at once");
         assert_eq!(state.held(), 1);
     }
@@ -542,12 +416,12 @@ mod tests {
         for known in [None, Some(limited("a", 3, &waves))] {
             let mut state = moved_one(Health::Settled, &waves);
             set_group(&mut state, "other");
-            state.index.set_source_unknown(&sibling);
+            state.world.set_source_unknown(&sibling);
             assert!(!is_held(&mut state, "waits", now), "no workload uses it");
-            state.index.apply_workload(&elsewhere, Some(on(1, Health::Settled)), &mut Vec::new());
+            state.world.apply_workload(&elsewhere, Some(on(1, Health::Settled)), &mut Vec::new());
             assert_eq!(check(&mut state, "waits", now).0, Some((13_000, Vec::new())));
             assert_eq!(baking(&state), 1, "no person needs to act");
-            state.update(now, |index, changes| index.set_read(&sibling, known, changes));
+            state.update(now, |world, changes| world.set_read(&sibling, known, changes));
             assert!(!is_held(&mut state, "waits", now));
         }
     }
@@ -557,21 +431,21 @@ mod tests {
         let mut state = moved_one(Health::Failed, &[("max-in-flight", "5")]);
         assert_eq!(check(&mut state, "waits", at(10)).0, Some((11_000, vec![source("a")])));
         assert_eq!(check(&mut state, "other", at(12)).0, Some((13_000, Vec::new())), "it is known");
-        state.index.apply_workload(&key("done"), Some(on(2, Health::Settled)), &mut Vec::new());
+        state.world.apply_workload(&key("done"), Some(on(2, Health::Settled)), &mut Vec::new());
         assert!(check(&mut state, "done", at(12)).1.is_empty(), "it moved before, and ends no hold");
-        let event = state.held_workloads.event(&state.index, &source("a"), at(12)).unwrap();
+        let event = state.held_workloads.event(&state.world, &source("a"), at(12)).unwrap();
         assert_eq!((event.reason, &*event.same), (Reason::RollHeld, &*at(10).to_string()));
         assert!(event.note.starts_with("2 workloads are held: "), "{}", event.note);
         let recovered = on(2, Health::Settled);
-        state.index.apply_workload(&key("moved"), Some(recovered), &mut Vec::new());
+        state.world.apply_workload(&key("moved"), Some(recovered), &mut Vec::new());
         // A workload that failed is held by no failure, which says nothing about the others.
-        state.index.apply_workload(&key("other"), Some(on(1, Health::Failed)), &mut Vec::new());
+        state.world.apply_workload(&key("other"), Some(on(1, Health::Failed)), &mut Vec::new());
         assert_eq!(check(&mut state, "other", at(20)), (None, Vec::new()));
         let (held, events) = check(&mut state, "waits", at(20));
         assert_eq!((held, events.len()), (None, 1));
         assert_eq!((events[0].reason, &*events[0].same), (Reason::RollReleased, &*at(10).to_string()));
         assert!(check(&mut state, "waits", at(21)).1.is_empty(), "the end is reported once");
-        assert_eq!(state.held_workloads.event(&state.index, &source("a"), at(21)), None);
+        assert_eq!(state.held_workloads.event(&state.world, &source("a"), at(21)), None);
     }
 
     /// The content of a is refused. A workload that waits for it rolls if something else requires that.
@@ -611,7 +485,7 @@ mod tests {
             assert_eq!((events, baking(&state)), (Vec::new(), 0), "{what}");
             assert_eq!(state.held_workloads.is_held(&key("web")), !rolls, "{what}");
             let condition = Precondition::Version("7".to_owned());
-            state.index.apply_joining(&key("web"), record, condition, &mut Vec::new());
+            state.world.apply_joining(&key("web"), record, condition, &mut Vec::new());
             assert!(!is_held(&mut state, "web", at(11)), "{what}, and its namespace opts it in");
         }
     }
@@ -655,7 +529,7 @@ mod tests {
                 set_source(&mut state, name, known);
             }
             let Turn { held, waiting, .. } =
-                state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, (at(10), at(10)));
+                state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(10), at(10)));
             let expected = if rolls { vec![source("a")] } else { Vec::new() };
             assert_eq!((held.is_none(), waiting), (rolls, expected), "{what}");
             assert_eq!(state.held_workloads.is_held(&key("web")), !rolls, "{what}");
@@ -717,7 +591,7 @@ mod tests {
                 refuse(&mut state, "a");
             }
             let Turn { held, waiting, .. } =
-                state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, (at(10), at(10)));
+                state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(10), at(10)));
             let found = held.is_none().then(|| waiting.iter().map(|of| &*of.object.name).collect::<Vec<_>>());
             assert_eq!(found, expected, "{what}");
         }
@@ -763,7 +637,7 @@ mod tests {
         let mut state = state(&[("web", &web)]);
         set_source(&mut state, "a", known);
         refuse(&mut state, "a");
-        let turn = state.held_workloads.check(&state.index, &key("web"), |_, _, _| false, (at(6), at(6)));
+        let turn = state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(6), at(6)));
         assert!(turn.held.is_none() && turn.waiting.is_empty(), "{turn:?}");
     }
 
@@ -813,7 +687,7 @@ mod tests {
                     set_source(&mut state, name, limited(name, content(name), &settings));
                 }
                 let turns = names.map(|name| {
-                    state.held_workloads.check(&state.index, &key(name), |_, _, _| false, (at(10), at(10)))
+                    state.held_workloads.check(&state.world, &key(name), |_, _, _| false, (at(10), at(10)))
                 });
                 let may = turns.iter().filter(|turn| turn.held.is_none());
                 let moves: Vec<_> = may.map(|turn| 2 - turn.waiting.len()).collect();
@@ -846,15 +720,15 @@ mod tests {
             let mut state = state(&[("web", record)]);
             set_source(&mut state, "a", known.clone());
             refuse(&mut state, "a");
-            assert_eq!(objection(&state.index, &source("a"), &known, at(10)).as_deref(), expected, "{what}");
+            assert_eq!(objection(&state.world, &source("a"), &known, at(10)).as_deref(), expected, "{what}");
         }
         // In a group, the source of another namespace may limit the change.
         let mut state = moved_one(Health::Failed, &[]);
         let elsewhere = limited("a", 2, &[("max-in-flight", "1")]);
-        state.index.set_read(&Name::new("other", object("a")), Some(elsewhere), &mut Vec::new());
+        state.world.set_read(&Name::new("other", object("a")), Some(elsewhere), &mut Vec::new());
         let why = |state: &State| {
-            let known = state.index.existing_source(&source("a")).unwrap();
-            objection(&state.index, &source("a"), known, at(10))
+            let known = state.world.existing_source(&source("a")).unwrap();
+            objection(&state.world, &source("a"), known, at(10))
         };
         assert_eq!(why(&state), None);
         set_group(&mut state, "other");
@@ -872,27 +746,27 @@ mod tests {
         let mut state = moved_one(Health::Settled, &[("max-in-flight", "1")]);
         set_group(&mut state, "other");
         let theirs = Name::new("other", object("a"));
-        state.index.set_read(&theirs, Some(limited("a", 2, &[])), &mut Vec::new());
+        state.world.set_read(&theirs, Some(limited("a", 2, &[])), &mut Vec::new());
         let record = on(2, Health::Failed).tied(&object("a"), |tie| tie.moved = Some(at(0)));
         let bad = WorkloadKey { namespace: "other".into(), ..key("bad") };
-        state.index.apply_workload(&bad, Some(record), &mut Vec::new());
+        state.world.apply_workload(&bad, Some(record), &mut Vec::new());
         let (held, _) = check(&mut state, "waits", at(10));
         assert_eq!(held.map(|(_, new)| new), Some(vec![source("a")]));
         let note =
-            |state: &State| state.held_workloads.event(&state.index, &source("a"), at(10)).unwrap().note;
+            |state: &State| state.held_workloads.event(&state.world, &source("a"), at(10)).unwrap().note;
         assert!(note(&state).starts_with(&format!("1 workload is held: {ELSEWHERE}.")), "{}", note(&state));
-        let known = state.index.existing_source(&source("a")).unwrap();
-        assert_eq!(objection(&state.index, &source("a"), known, at(10)).as_deref(), Some(ELSEWHERE));
+        let known = state.world.existing_source(&source("a")).unwrap();
+        assert_eq!(objection(&state.world, &source("a"), known, at(10)).as_deref(), Some(ELSEWHERE));
 
         // It goes back there, so that only the verdict shows the failure. The hold stays, and is not reported again.
-        state.index.set_read(&theirs, Some(reverting("a", 2)), &mut Vec::new());
-        state.index.apply_workload(&bad, Some(on(1, Health::Settled)), &mut Vec::new());
+        state.world.set_read(&theirs, Some(reverting("a", 2)), &mut Vec::new());
+        state.world.apply_workload(&bad, Some(on(1, Health::Settled)), &mut Vec::new());
         let refused =
             SnapshotRecord { verdict: Some(failed(None).into()), ..fixture::snapshot_record("a", 2) };
-        state.index.apply_snapshot(&theirs.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        state.world.apply_snapshot(&theirs.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
         assert_eq!(check(&mut state, "waits", at(20)).0, Some((21_000, Vec::new())));
         assert!(note(&state).starts_with(&format!("1 workload is held: {ELSEWHERE}.")), "{}", note(&state));
-        state.index.apply_snapshot(&theirs.sibling(snapshot("a", 2)), None, &mut Vec::new());
+        state.world.apply_snapshot(&theirs.sibling(snapshot("a", 2)), None, &mut Vec::new());
         let (held, events) = check(&mut state, "waits", at(30));
         assert!(held.is_none(), "the refusal ended");
         let notes: Vec<_> = events.iter().map(|event| &*event.note).collect();
@@ -910,19 +784,19 @@ mod tests {
             Some(SnapshotRecord { verdict, ..fixture::snapshot_record("a", 2) })
         };
         let own = source("a").sibling(snapshot("a", 2));
-        state.index.apply_snapshot(&own, promoted(Verdict::default()), &mut Vec::new());
+        state.world.apply_snapshot(&own, promoted(Verdict::default()), &mut Vec::new());
         set_group(&mut state, "other");
         let theirs = Name::new("other", object("a"));
-        state.index.set_read(&theirs, Some(limited("a", 2, &settings)), &mut Vec::new());
+        state.world.set_read(&theirs, Some(limited("a", 2, &settings)), &mut Vec::new());
         let web = WorkloadKey { namespace: "other".into(), ..key("web") };
         let unresolved = Record { uses: vec![used("a", None)], ..on(1, Health::Settled) };
-        state.index.apply_workload(&web, Some(unresolved), &mut Vec::new());
-        state.index.apply_snapshot(
+        state.world.apply_workload(&web, Some(unresolved), &mut Vec::new());
+        state.world.apply_snapshot(
             &theirs.sibling(snapshot("a", 2)),
             promoted(failed(None)),
             &mut Vec::new(),
         );
-        let of_other = state.held_workloads.check(&state.index, &web, |_, _, _| false, (at(10), at(10)));
+        let of_other = state.held_workloads.check(&state.world, &web, |_, _, _| false, (at(10), at(10)));
         assert!(of_other.held.is_some(), "it is refused there");
         assert!(!is_held(&mut state, "waits", at(10)), "it is promoted here");
     }
@@ -960,7 +834,7 @@ mod tests {
             state.apply_workload(&key("a"), None, now);
             state.apply_workload(&key("b"), None, now);
         }
-        assert_eq!((state.index.sources().len(), state.index.users().names().count()), (0, 0));
+        assert_eq!((state.world.sources().len(), state.world.users().names().count()), (0, 0));
         assert!(state.rolls.is_empty());
         assert_eq!(
             (state.held_workloads.reported.len(), state.held(), state.missing.lost().count()),

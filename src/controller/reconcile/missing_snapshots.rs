@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::controller::name::Name;
+use crate::world::Name;
 
 /// The time in which another replica restores a snapshot whose content it remembers: its own delay of two seconds, and its
 /// retries after a failed call.

@@ -1,4 +1,4 @@
-//! Decides what to do for one object, when its task is due: from the index, the queue and the time.
+//! Decides what to do for one object, when its task is due: from the world, the queue and the time.
 //!
 //! A task only names an object. Its action is decided from what is known at that moment.
 
@@ -16,8 +16,8 @@ pub(crate) mod gauges;
 pub(crate) mod held;
 pub(crate) mod missing_snapshots;
 pub(crate) mod object;
-pub(crate) mod owners;
 pub(crate) mod partly_known;
+pub(crate) mod publish;
 pub(crate) mod reconciled;
 pub(crate) mod refusals;
 pub(crate) mod relists;
@@ -27,6 +27,7 @@ pub(crate) mod rolls;
 pub(crate) mod snapshot;
 pub(crate) mod source;
 pub(crate) mod state;
+pub(crate) mod state_checks;
 pub(crate) mod workload;
 
 use std::sync::Arc;
@@ -86,14 +87,15 @@ impl State {
 
     /// What to do for a task at this moment.
     fn reconcile(&mut self, task: &Task, now: Timestamp) -> Reconciled {
-        if !self.index.is_synced() && !matches!(task, Task::Read(_)) {
+        if !self.world.is_synced() && !matches!(task, Task::Read(_)) {
             return Reconciled::Later(now + KNOWLEDGE_DELAY);
         }
         match task {
-            Task::Read(name) => source::read(&self.index, name).into(),
+            Task::Read(name) => source::read(&self.world, name).into(),
             Task::Roll(key) => self.reconcile_roll(key, now),
             Task::Judge(key) => self.judge(key, now),
             Task::Analyse(name) => self.analyse(name, now),
+            Task::Publish(name) => self.publish(name, now),
             Task::Ensure(name) => self.reconcile_source(name).into(),
             Task::Object(name, step) => self.reconcile_object(*step, name, now),
             Task::Report(key) => {
@@ -102,8 +104,8 @@ impl State {
             }
             Task::WriteEvent => self.next_event(now),
             Task::OptIn(namespace) => {
-                let enabled = self.index.opts_in(namespace);
-                enabled.then(|| Action::OptIn(Arc::clone(namespace))).into()
+                let opt_in = self.world.opt_in_of(namespace);
+                opt_in.is_in().then(|| Action::OptIn(Arc::clone(namespace), opt_in)).into()
             }
         }
     }

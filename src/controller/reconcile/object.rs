@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 
 use super::{reconciled::Reconciled, snapshot::UNBIND_DELAY, state::State};
-use crate::controller::{action::Action, name::Name, queue::ObjectStep};
+use crate::{
+    controller::{action::Action, queue::ObjectStep},
+    world::Name,
+};
 
 /// What an object is for the controller now.
 #[derive(Clone, Copy)]
@@ -25,7 +28,7 @@ impl State {
             (ObjectStep::Bind, Kind::Snapshot | Kind::BoundSnapshot) => self.bind(name, now).into(),
             (ObjectStep::Bind, Kind::Bound) => self.bind_bound(name, false, now).into(),
             // The controller of an owner may still create a revision that refers to the object.
-            (ObjectStep::Unbind, _) if self.index.has_unobserved_owner(name) => {
+            (ObjectStep::Unbind, _) if self.world.has_unobserved_owner(name) => {
                 Reconciled::Later(now + UNBIND_DELAY)
             }
             (ObjectStep::Unbind, Kind::Snapshot | Kind::BoundSnapshot) => self.unbind(name).into(),
@@ -41,7 +44,7 @@ impl State {
     }
 
     fn kind(&self, name: &Name) -> Kind {
-        match (self.index.snapshot(name), self.index.bound(name)) {
+        match (self.world.snapshot(name), self.world.bound(name)) {
             (Some(_), None) => Kind::Snapshot,
             (Some(_), Some(_)) => Kind::BoundSnapshot,
             (None, Some(_)) => Kind::Bound,

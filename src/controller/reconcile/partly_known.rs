@@ -1,4 +1,4 @@
-//! Namespaces of which something is left out of the index: what follows when one is partly known, and when everything is
+//! Namespaces of which something is left out of the world: what follows when one is partly known, and when everything is
 //! listed again.
 
 use std::sync::Arc;
@@ -6,7 +6,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::event_texts;
-use crate::controller::{index::shares::ListId, name::Name, queue::Task, reconcile::state::State};
+use crate::{
+    controller::{queue::Task, reconcile::state::State},
+    world::{Name, shares::ListId},
+};
 
 impl State {
     /// Gives each snapshot of the namespace an owner that stays, and reports the namespace.
@@ -16,20 +19,20 @@ impl State {
             "namespace has more workloads and revisions than its share of the index: some are left out"
         );
         self.enqueue_owners_in(namespace, now);
-        self.report([event_texts::partly_known(&self.index, namespace, now)], now);
+        self.report([event_texts::partly_known(&self.world, namespace, now)], now);
     }
 
     /// Removes that owner again, and looks for workloads that are to be opted in.
     pub(super) fn fully_known(&mut self, namespace: &Arc<str>, now: Timestamp) {
         tracing::info!(%namespace, "all workloads and revisions of the namespace are in the index again");
         self.enqueue_owners_in(namespace, now);
-        if self.index.opts_in(namespace) {
+        if self.world.opt_in_of(namespace).is_in() {
             self.queue.schedule(Task::OptIn(Arc::clone(namespace)), now);
         }
     }
 
     fn enqueue_owners_in(&mut self, namespace: &Arc<str>, now: Timestamp) {
-        let snapshots = self.index.snapshots().iter().map(|(name, _)| name);
+        let snapshots = self.world.snapshots().iter().map(|(name, _)| name);
         let names: Vec<Name> = snapshots.filter(|name| name.namespace == *namespace).cloned().collect();
         for name in names {
             self.enqueue_owners(&name, now);
@@ -38,33 +41,33 @@ impl State {
 
     /// Reports every namespace of which something is left out. Called when this replica begins to lead.
     pub(super) fn report_all_partly_known(&mut self, now: Timestamp) {
-        for namespace in self.index.shares().partly_known() {
-            self.report([event_texts::partly_known(&self.index, &namespace, now)], now);
+        for namespace in self.world.shares().partly_known() {
+            self.report([event_texts::partly_known(&self.world, &namespace, now)], now);
         }
     }
 
     /// The namespaces of which something is left out, in order.
     pub fn partly_known_namespaces(&self) -> Vec<Arc<str>> {
-        self.index.shares().partly_known()
+        self.world.shares().partly_known()
     }
 
     /// Records that a list begins.
     pub(in crate::controller) fn list_began(&mut self, list: ListId) {
-        self.index.shares_mut().list_began(list);
+        self.world.shares_mut().list_began(list);
     }
 
     /// Records that every object of a list is applied.
     pub(in crate::controller) fn list_ended(&mut self, list: &ListId, now: Timestamp) {
-        self.update(now, |index, changes| index.list_ended(list, changes));
+        self.update(now, |world, changes| world.list_ended(list, changes));
     }
 
     /// Whether the watches of workloads, revisions and sources in bind mode are to list their objects again, because what was
     /// left out may fit now. Each call that returns true begins another round of lists.
     pub fn take_relist(&mut self, now: Timestamp) -> bool {
-        let may_fit = self.index.shares().may_fit(&self.index.config().shares);
+        let may_fit = self.world.shares().may_fit(&self.world.config().shares);
         let is_due = self.relists.is_due(may_fit, now);
         if is_due {
-            self.index.shares_mut().begin_round();
+            self.world.shares_mut().begin_round();
         }
         is_due
     }
@@ -74,19 +77,17 @@ impl State {
 mod tests {
     use super::*;
     use crate::{
-        cluster::Owner,
         controller::{
             action::Action,
-            index::{
-                fixture::{key, snapshot, snapshot_record, source, source_record},
-                records::SnapshotRecord,
-                shares::ShareLimits,
-            },
             queue::ObjectStep,
             reconcile::fixture::{at, on, set_source, state},
         },
         resolve::Health,
         telemetry::metrics::Reason,
+        world::{
+            Owner, ShareLimits, SnapshotRecord,
+            fixture::{key, snapshot, snapshot_record, source, source_record},
+        },
     };
 
     fn of_a(content: u8) -> Name {
@@ -103,13 +104,13 @@ mod tests {
         let mut state = state(&[("web", &on(1, Health::Settled))]);
         state.apply_namespace_uid(&"ns".into(), Some("uid-ns".into()), at(0));
         let record = SnapshotRecord { owners: owners.iter().cloned().collect(), ..snapshot_record("a", 1) };
-        state.index.apply_snapshot(&of_a(1), Some(record), &mut Vec::new());
+        state.world.apply_snapshot(&of_a(1), Some(record), &mut Vec::new());
         if is_partly_known {
-            let total = state.index.shares().total();
+            let total = state.world.shares().total();
             let limits = ShareLimits { namespace: total, revisions: 0, total };
-            state.index.config_mut().shares = limits;
+            state.world.config_mut().shares = limits;
             state.apply_workload(&key("other"), Some(on(2, Health::Settled)), at(0));
-            assert!(state.index.workload(&key("other")).is_none());
+            assert!(state.world.workload(&key("other")).is_none());
         }
         state
     }
@@ -139,11 +140,7 @@ mod tests {
         let mut kept = with(true, &[web(), namespace()]);
         assert_eq!(owners(kept.bind(&of_a(1), at(1))), None);
         // Its source keeps it, and may be deleted.
-        set_source(
-            &mut kept,
-            "a",
-            crate::controller::index::records::SourceRecord { keep: 1, ..source_record("a", 2) },
-        );
+        set_source(&mut kept, "a", crate::world::records::SourceRecord { keep: 1, ..source_record("a", 2) });
         let newest = owners(kept.bind(&of_a(2), at(1)));
         assert_eq!(newest, Some(["ConfigMap/a", "Namespace/ns"].map(str::to_owned).to_vec()));
     }

@@ -7,16 +7,14 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{event_texts, held::standing, reconciled::Reconciled, state::State};
+use super::{event_texts, reconciled::Reconciled, state::State};
 use crate::{
-    cluster::WorkloadKey,
     controller::{
         action::{Action, VerdictSet},
-        index::{changed_sources::ChangedSources, records::SnapshotRecord},
-        name::Name,
         queue::Task,
     },
     resolve::{Health, Moved, Record, RecordedFailure, Referrer, SpreadPolicy, Standing, Verdict, roll_time},
+    world::{ChangedSources, Name, SnapshotRecord, WorkloadKey},
 };
 
 /// The reason of a refusal that comes from another namespace of the group. It names nothing of that namespace.
@@ -25,17 +23,17 @@ const FAILED_ELSEWHERE: &str = "the change failed in another namespace of the gr
 impl State {
     /// Queues a check whether a workload failed because of a content, if that is possible.
     pub(super) fn enqueue_judgement(&mut self, key: &WorkloadKey, now: Timestamp) {
-        let Some(record) = self.index.workload(key) else {
+        let Some(record) = self.world.workload(key) else {
             self.rested.forget(key);
             return;
         };
         let is_moved = record.ties.iter().filter(|(_, tie)| tie.moved.is_some()).any(|(source, _)| {
             let name = Name::new(Arc::clone(&key.namespace), source.clone());
-            self.index
+            self.world
                 .existing_source(&name)
-                .is_some_and(|known| self.index.change(&name, known).policy().is_limited())
+                .is_some_and(|known| self.world.change(&name, known).policy().is_limited())
         });
-        let health = self.index.health(key, record);
+        let health = self.world.health(key, record);
         if is_moved {
             self.rested.observe(key, (record.generation, health), now);
         } else {
@@ -49,13 +47,13 @@ impl State {
     /// Queues that check for the workloads that moved to a new snapshot. A workload may fail before the watch reports the
     /// snapshot, and only a known snapshot can get a verdict.
     pub(super) fn enqueue_judgements(&mut self, snapshot: &Name, now: Timestamp) {
-        let Some(record) = self.index.snapshot(snapshot) else { return };
+        let Some(record) = self.world.snapshot(snapshot) else { return };
         let source = snapshot.sibling(Arc::clone(&record.source));
-        let is_limited = |known| self.index.change(&source, known).policy().is_limited();
-        if !self.index.existing_source(&source).is_some_and(is_limited) {
+        let is_limited = |known| self.world.change(&source, known).policy().is_limited();
+        if !self.world.existing_source(&source).is_some_and(is_limited) {
             return;
         }
-        let users: Vec<_> = self.index.workloads_using(&source).map(|(key, _)| key.clone()).collect();
+        let users: Vec<_> = self.world.workloads_using(&source).map(|(key, _)| key.clone()).collect();
         for key in users {
             self.enqueue_judgement(&key, now);
         }
@@ -70,9 +68,9 @@ impl State {
         now: Timestamp,
     ) {
         let target = referrer.as_ref().map(|referrer| Arc::<str>::from(referrer.target_name()));
-        self.index.referrers_mut().apply(namespace, rollout, referrer);
+        self.world.referrers_mut().apply(namespace, rollout, referrer);
         let Some(name) = target else { return };
-        for kind in 0..self.index.config().kinds.iter().count() {
+        for kind in 0..self.world.config().kinds.iter().count() {
             let (namespace, name) = (Arc::clone(namespace), Arc::clone(&name));
             let key = WorkloadKey { kind, namespace, name };
             self.enqueue_judgement(&key, now);
@@ -82,22 +80,22 @@ impl State {
 
     /// Records a failure of the workload with a content that the controller moved it to. It outlives the workload.
     pub(super) fn judge(&mut self, key: &WorkloadKey, now: Timestamp) -> Reconciled {
-        let Some(record) = self.index.workload(key) else { return Reconciled::Done };
+        let Some(record) = self.world.workload(key) else { return Reconciled::Done };
         let mut again: Option<Timestamp> = None;
         for used in record.uses.iter().filter(|used| !used.on_hold && !used.excluded) {
             let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
-            let Some(known) = self.index.existing_source(&source) else { continue };
-            let change = self.index.change(&source, known);
+            let Some(known) = self.world.existing_source(&source) else { continue };
+            let change = self.world.change(&source, known);
             if !change.policy().is_limited() {
                 continue;
             }
             let Some(snapshot) = used.snapshot.as_ref().map(|name| source.sibling(Arc::clone(name))) else {
                 continue;
             };
-            let Some(found) = self.index.snapshot(&snapshot) else { continue };
-            let Standing::Moved(moved) = standing(&self.index, key, record, &source, known) else { continue };
+            let Some(found) = self.world.snapshot(&snapshot) else { continue };
+            let Standing::Moved(moved) = self.world.standing(key, record, &source, known) else { continue };
             if !known.present.digests.contains(&found.digest)
-                || self.index.failed_of(&source, known).is_some()
+                || self.world.failed_of(&source, known).is_some()
             {
                 continue;
             }
@@ -112,7 +110,7 @@ impl State {
                     .map(|_| format!("pods were not available for {after} s in its bake time"))
             };
             if let Some(cause) = cause {
-                let reason = format!("{} failed: {cause}", self.index.display_short(key));
+                let reason = format!("{} failed: {cause}", self.world.display_short(key));
                 let Some(action) = self.fail(&source, snapshot, &reason, now) else { continue };
                 return Reconciled::Act(action);
             }
@@ -138,26 +136,26 @@ impl State {
         reason: &str,
         now: Timestamp,
     ) -> Option<Action> {
-        let (source, known) = change.sources.first().filter(|_| change.reverts(&self.index))?;
-        if self.index.failed_of(source, known).is_some() {
+        let (source, known) = change.sources.first().filter(|_| change.reverts(&self.world))?;
+        if self.world.failed_of(source, known).is_some() {
             return None;
         }
-        let (snapshot, _) = self.index.judged(source, &known.present.digests)?;
+        let (snapshot, _) = self.world.judged(source, &known.present.digests)?;
         self.fail(source, snapshot, reason, now)
     }
 
     /// Records a failure with the content of a snapshot.
     fn fail(&self, source: &Name, snapshot: Name, reason: &str, now: Timestamp) -> Option<Action> {
-        let verdict = self.index.snapshot(&snapshot)?.verdict.as_deref();
+        let verdict = self.world.snapshot(&snapshot)?.verdict.as_deref();
         // It is later than what a person decided before, whose clock may be ahead.
         let at = roll_time(now, verdict.and_then(Verdict::last_decision));
         self.fail_as(source, snapshot, reason, &at.to_string())
     }
 
     fn fail_as(&self, source: &Name, snapshot: Name, reason: &str, at: &str) -> Option<Action> {
-        let known = self.index.existing_source(source)?;
-        let found = self.index.snapshot(&snapshot)?;
-        let previous = self.index.newest_beside(source, &known.present.digests);
+        let known = self.world.existing_source(source)?;
+        let found = self.world.snapshot(&snapshot)?;
+        let previous = self.world.newest_beside(source, &known.present.digests);
         let previous = previous.map(|name| (&*name).into());
         let failed = Some(RecordedFailure { reason: reason.into(), at: at.into(), previous });
         let before = found.verdict.as_deref().cloned().unwrap_or_default();
@@ -168,19 +166,19 @@ impl State {
     /// failure has the same time, so that it ends with the same decision. It does not have the same reason, which names a workload
     /// there.
     pub(super) fn refuse_with_group(&self, source: &Name) -> Option<Action> {
-        let known = self.index.existing_source(source).filter(|known| known.spread.reverts)?;
-        if !self.index.is_grouped(source) || self.index.refused(source).is_some() {
+        let known = self.world.existing_source(source).filter(|known| known.spread.reverts)?;
+        if !self.world.is_grouped(source) || self.world.refused(source).is_some() {
             return None;
         }
-        let (snapshot, _) = self.index.judged(source, &known.present.digests)?;
-        let failed = self.index.refused_elsewhere(source)?;
+        let (snapshot, _) = self.world.judged(source, &known.present.digests)?;
+        let failed = self.world.refused_elsewhere(source)?;
         self.fail_as(source, snapshot, FAILED_ELSEWHERE, &failed.at)
     }
 
     /// How the workload failed.
     fn cause(&self, key: &WorkloadKey, record: &Record) -> &'static str {
-        let kind = self.index.kind(key).map_or("", |kind| kind.kind.as_str());
-        match (self.index.health(key, record), record.health, kind) {
+        let kind = self.world.kind(key).map_or("", |kind| kind.kind.as_str());
+        match (self.world.health(key, record), record.health, kind) {
             (Health::Failed, Health::Failed, "Deployment") => "ProgressDeadlineExceeded",
             (Health::Failed, Health::Failed, _) => "aborted or degraded",
             (Health::Failed, ..) => "its Rollout is aborted or degraded",
@@ -190,13 +188,13 @@ impl State {
 
     /// Takes over what a person decided about the present content, and ends what was decided about a content that was replaced.
     pub(super) fn take_over(&self, source: &Name) -> Option<Action> {
-        let index = &self.index;
-        let known = index.existing_source(source)?;
-        let replaced = index.snapshots().of(source).find_map(|name| {
-            let record = index.snapshot(&name)?;
+        let world = &self.world;
+        let known = world.existing_source(source)?;
+        let replaced = world.snapshots().of(source).find_map(|name| {
+            let record = world.snapshot(&name)?;
             // With another key, the same content has another digest.
             let is_replaced =
-                !known.present.digests.contains(&record.digest) && !index.config().is_unverifiable(record);
+                !known.present.digests.contains(&record.digest) && !world.config().is_unverifiable(record);
             if !is_replaced {
                 return None;
             }
@@ -207,7 +205,7 @@ impl State {
         });
         replaced.or_else(|| {
             let decision = known.spread.decision_about(&source.object, &known.present.digests)?;
-            let (snapshot, record) = index.judged(source, &known.present.digests)?;
+            let (snapshot, record) = world.judged(source, &known.present.digests)?;
             let before = record.verdict.as_deref().cloned().unwrap_or_default();
             Some(set_verdict(snapshot, record, before.after(decision, Some(record.content_since()))?))
         })
@@ -215,21 +213,23 @@ impl State {
 
     /// Queues what the verdict on a snapshot requires.
     pub(super) fn enqueue_judged(&mut self, snapshot: &Name, now: Timestamp) {
-        let Some(record) = self.index.snapshot(snapshot).filter(|record| record.verdict.is_some()) else {
+        let Some(record) = self.world.snapshot(snapshot).filter(|record| record.verdict.is_some()) else {
             return;
         };
         let source = snapshot.sibling(Arc::clone(&record.source));
-        let Some(known) = self.index.existing_source(&source) else { return };
+        let Some(known) = self.world.existing_source(&source) else { return };
         // One of them may no longer be among those that are kept.
-        let failures: Vec<_> = self.index.failures(&source, known).collect();
+        let failures: Vec<_> = self.world.failures(&source, known).collect();
         for name in failures {
             self.enqueue_owners(&name, now);
         }
-        self.held_workloads.source_changed(&self.index, &source);
+        self.held_workloads.source_changed(&self.world, &source);
         self.queue.schedule(Task::Ensure(source.clone()), now);
         self.enqueue_analysis(&source, now);
-        let others: Vec<_> = self.index.siblings(&source).map(|(name, _)| name).collect();
+        self.enqueue_state(&source, now);
+        let others: Vec<_> = self.world.siblings(&source).map(|(name, _)| name).collect();
         for other in others {
+            self.enqueue_state(&other, now);
             self.queue.schedule(Task::Ensure(other), now);
         }
         self.enqueue_users(&source, now);
@@ -240,11 +240,11 @@ impl State {
     pub(in crate::controller) fn verdict_was_set(&mut self, set: VerdictSet, now: Timestamp) {
         let VerdictSet { snapshot, before, after, verdict, had_failed } = set;
         if verdict.failed.is_some() != had_failed {
-            let event = event_texts::refused(&self.index, &snapshot, verdict.failed.as_ref(), now);
+            let event = event_texts::refused(&self.world, &snapshot, verdict.failed.as_ref(), now);
             self.report(event, now);
         }
         // What a watch has reported since is newer than the answer: the write required the version before it.
-        let known = self.index.snapshot(&snapshot).filter(|known| known.version() == before);
+        let known = self.world.snapshot(&snapshot).filter(|known| known.version() == before);
         if let Some(known) = known.cloned() {
             let judged = SnapshotRecord { resource_version: after, verdict: Some(verdict), ..known };
             self.apply_snapshot(&snapshot, Some(judged), now);
@@ -262,13 +262,13 @@ fn set_verdict(snapshot: Name, found: &SnapshotRecord, verdict: Verdict) -> Acti
 mod tests {
     use super::*;
     use crate::{
-        controller::{
-            index::fixture::{
-                digest, failed, held, key, object, reverting, snapshot, snapshot_record, source, used,
-            },
-            reconcile::fixture::{at, brief, limited, moved_one, on, set_group_that, set_source, state},
+        controller::reconcile::fixture::{
+            at, brief, limited, moved_one, on, set_group_that, set_source, state,
         },
         resolve::{Pace, Use},
+        world::fixture::{
+            digest, failed, held, key, object, reverting, snapshot, snapshot_record, source, used,
+        },
     };
 
     const REVERTS: [(&str, &str); 1] = [("on-failure", "revert")];
@@ -284,7 +284,7 @@ mod tests {
 
     fn refuse(state: &mut State) {
         let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
-        state.index.apply_snapshot(&bad(), Some(refused), &mut Vec::new());
+        state.world.apply_snapshot(&bad(), Some(refused), &mut Vec::new());
     }
 
     /// A watch may report the snapshot after the failure.
@@ -323,7 +323,7 @@ mod tests {
             ("it was deployed since", Record { pace: written, ..moved(Health::Failed) }, "done"),
         ] {
             let mut state = moved_one(Health::Settled, &REVERTS);
-            state.index.apply_workload(&key("moved"), Some(record), &mut Vec::new());
+            state.world.apply_workload(&key("moved"), Some(record), &mut Vec::new());
             assert_eq!(brief(&state.judge(&key("moved"), at(10))), expected, "{what}");
             refuse(&mut state);
             assert_eq!(brief(&state.judge(&key("moved"), at(10))), "done", "{what}, and it is refused");
@@ -345,7 +345,7 @@ mod tests {
             ("it was unhealthy before, and its time is over", &was_unhealthy, 60, "done"),
         ] {
             let mut state = state(&[]);
-            state.index.apply_workload(&key, Some(record.clone()), &mut Vec::new());
+            state.world.apply_workload(&key, Some(record.clone()), &mut Vec::new());
             set_source(&mut state, "a", limited("a", 2, &REVERTS));
             assert_eq!(brief(&state.judge(&key, at(second))), expected, "{what}");
         }
@@ -388,7 +388,7 @@ mod tests {
     fn workload_may_break_after_a_restart() {
         let mut state = state(&[("moved", &moved(Health::Settled))]);
         let waves = [("waves", "1"), ("bake", "10s"), ("unhealthy-after", "5s")];
-        state.index.set_read(&source("a"), Some(limited("a", 2, &waves)), &mut Vec::new());
+        state.world.set_read(&source("a"), Some(limited("a", 2, &waves)), &mut Vec::new());
         state.set_referrers_listed("ns", at(2));
         state.apply_workload(&key("moved"), Some(moved(Health::Unavailable)), at(3));
         assert_eq!(brief(&state.judge(&key("moved"), at(8))), "SetVerdict");
@@ -400,12 +400,12 @@ mod tests {
         for (before, expected) in [("1", ("2", true)), ("0", ("1", false))] {
             let mut state = state(&[("web", &moved(Health::Failed))]);
             set_source(&mut state, "a", reverting("a", 2));
-            let before = crate::cluster::Version { resource_version: before.to_owned(), uid: "1".to_owned() };
+            let before = crate::world::Version { resource_version: before.to_owned(), uid: "1".to_owned() };
             let verdict = failed(None).into();
             let set =
                 VerdictSet { snapshot: bad(), before, after: "2".to_owned(), verdict, had_failed: false };
             state.verdict_was_set(set, at(10));
-            let known = state.index.snapshot(&bad()).unwrap();
+            let known = state.world.snapshot(&bad()).unwrap();
             assert_eq!((&*known.resource_version, known.failed().is_some()), expected);
         }
     }
@@ -423,10 +423,10 @@ mod tests {
         set_source(&mut state, "a", reverting("a", 2));
         set_group_that(&mut state, "other", reverts);
         let other = Name::new("other", object("a"));
-        state.index.set_read(&other, Some(reverting("a", 2)), &mut Vec::new());
+        state.world.set_read(&other, Some(reverting("a", 2)), &mut Vec::new());
         let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
-        state.index.apply_snapshot(&other.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
-        state.index.apply_snapshot(&bad(), None, &mut Vec::new());
+        state.world.apply_snapshot(&other.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        state.world.apply_snapshot(&bad(), None, &mut Vec::new());
         state.queue.cancel(&Task::Ensure(source("a")));
         assert!(state.reconcile_source(&source("a")).is_none(), "{:?} is not known", digest(2));
         state.apply_snapshot(&bad(), Some(snapshot_record("a", 2)), at(1));
@@ -448,7 +448,7 @@ mod tests {
     fn judged(annotations: &[(&str, &'static str)], verdict: Option<Verdict>) -> State {
         let mut state = moved_one(Health::Settled, annotations);
         let record = SnapshotRecord { verdict: verdict.map(Box::new), ..snapshot_record("a", 2) };
-        state.index.apply_snapshot(&bad(), Some(record), &mut Vec::new());
+        state.world.apply_snapshot(&bad(), Some(record), &mut Vec::new());
         state
     }
 
@@ -488,7 +488,7 @@ mod tests {
                 judged(&[("waves", "1"), ("decision", "abort a-2000000000 1970-01-01T01:59:00Z")], None);
             let record = SnapshotRecord { late, ..snapshot_record("a", 2) };
             assert_eq!(record.created, at(2 * 3600));
-            state.index.apply_snapshot(&bad(), Some(record), &mut Vec::new());
+            state.world.apply_snapshot(&bad(), Some(record), &mut Vec::new());
             assert_eq!(taken_over(&state).map(|found| found.aborted), expected, "{late} s late");
         }
     }
@@ -519,7 +519,7 @@ mod tests {
     #[test]
     fn recorded_failure_outlives_its_workload() {
         let mut state = moved_one(Health::Settled, &[("waves", "1")]);
-        state.index.apply_workload(&key("moved"), Some(moved(Health::Failed)), &mut Vec::new());
+        state.world.apply_workload(&key("moved"), Some(moved(Health::Failed)), &mut Vec::new());
         let Reconciled::Act(Action::SetVerdict { verdict, .. }) = state.judge(&key("moved"), at(10)) else {
             panic!("the failure is not recorded")
         };
@@ -531,10 +531,10 @@ mod tests {
             ("without pods, not recorded", scaled_to_zero(), None, false),
         ] {
             let mut state = judged(&[("waves", "1")], verdict);
-            state.index.apply_workload(&key("moved"), failed, &mut Vec::new());
-            state.index.apply_workload(&key("other"), None, &mut Vec::new());
+            state.world.apply_workload(&key("moved"), failed, &mut Vec::new());
+            state.world.apply_workload(&key("other"), None, &mut Vec::new());
             let turn =
-                state.held_workloads.check(&state.index, &key("waits"), |_, _, _| false, (at(20), at(20)));
+                state.held_workloads.check(&state.world, &key("waits"), |_, _, _| false, (at(20), at(20)));
             assert_eq!(turn.held.is_some(), is_held, "{what}");
         }
     }

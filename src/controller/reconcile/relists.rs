@@ -1,4 +1,4 @@
-//! When everything is listed again, because objects that were left out of the index may fit.
+//! When everything is listed again, because objects that were left out of the world may fit.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -8,16 +8,11 @@ use super::{
     reconciled::Reconciled,
 };
 use crate::{
-    cluster::{Event, WorkloadKey},
-    controller::{
-        action::Action,
-        index::{records::User, skipped::Unreadable},
-        name::Name,
-        queue::Task,
-        reconcile::state::State,
-    },
+    cluster::Event,
+    controller::{action::Action, queue::Task, reconcile::state::State},
     telemetry::metrics::Reason,
     uid::Uid,
+    world::{Name, User, WorkloadKey, skipped::Unreadable},
 };
 
 /// How long a reference may lead to nothing before it is reported: objects applied together do not arrive at once.
@@ -84,13 +79,13 @@ impl State {
     fn compose(&mut self, topic: &Topic, now: Timestamp) -> Option<Event> {
         match topic {
             Topic::Held(source) => {
-                let event = self.held_workloads.event(&self.index, source, now)?.within_limits();
+                let event = self.held_workloads.event(&self.world, source, now)?.within_limits();
                 self.notify(&event);
                 Some(event)
             }
             Topic::Unreadable(object) => {
-                let skipped = self.index.skipped(object)?;
-                let event = event_texts::unreadable(&self.index, object, skipped, now);
+                let skipped = self.world.skipped(object)?;
+                let event = event_texts::unreadable(&self.world, object, skipped, now);
                 let event = event.within_limits();
                 self.events.is_new(&event, now).then_some(event)
             }
@@ -116,7 +111,7 @@ impl State {
 
     /// Queues a check of a workload that may refer to a missing source.
     pub(super) fn enqueue_missing_sources(&mut self, key: &WorkloadKey, now: Timestamp) {
-        let record = self.index.workload(key).filter(|_| self.index.is_synced());
+        let record = self.world.workload(key).filter(|_| self.world.is_synced());
         if record
             .is_some_and(|record| record.uses.iter().any(|used| used.snapshot.is_none() && !used.optional))
         {
@@ -126,7 +121,7 @@ impl State {
 
     /// Reports the sources that a workload refers to and that are still missing.
     pub(super) fn report_missing_sources(&mut self, key: &WorkloadKey, now: Timestamp) {
-        self.report(event_texts::missing_sources(&self.index, key, now), now);
+        self.report(event_texts::missing_sources(&self.world, key, now), now);
     }
 
     /// Records and reports that an object cannot be read.
@@ -137,11 +132,11 @@ impl State {
         now: Timestamp,
     ) {
         let mut is_new = false;
-        self.update(now, |index, changes| is_new = index.set_unreadable(object, uid, error, changes));
+        self.update(now, |world, changes| is_new = world.set_unreadable(object, uid, error, changes));
         if !is_new {
             return;
         }
-        let name = self.index.display_user(object);
+        let name = self.world.display_user(object);
         match error {
             Unreadable::Form(error) => {
                 let (line, column, category) = (error.line(), error.column(), error.classify());
@@ -168,7 +163,7 @@ impl State {
 
     /// Reports every object that cannot be read. Called when this replica begins to lead.
     pub(super) fn report_all_unreadable(&mut self, now: Timestamp) {
-        let objects: Vec<_> = self.index.unreadable().map(|(object, _)| object.clone()).collect();
+        let objects: Vec<_> = self.world.unreadable().map(|(object, _)| object.clone()).collect();
         for object in objects {
             self.report_unreadable(object, now);
         }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 
-use crate::{cluster::WorkloadKey, resolve::Health};
+use crate::{resolve::Health, world::WorkloadKey};
 
 /// A workload that the controller moved, and whose rollout has ended.
 #[derive(Clone, Copy, Debug)]

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    cluster::WorkloadKey,
     controller::action::Moves,
     resolve::Record,
     snapshot::{Digest, ObjectName},
+    world::WorkloadKey,
 };
 
 /// How long a roll whose outcome is unknown may take effect, after it failed. By then it was tried again several times, and
@@ -190,7 +190,7 @@ impl Rolls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::index::fixture;
+    use crate::world::fixture;
 
     /// One apply changes several sources, one after the other.
     #[test]

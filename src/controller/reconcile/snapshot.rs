@@ -9,18 +9,18 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     event_texts::{self, Loss},
     missing_snapshots::Conclusion,
-    owners::{self, WantedOwners},
     reconciled::Reconciled,
 };
 use crate::{
-    cluster::Owner,
     compact::CompactSet,
     controller::{
         action::Action,
-        index::{Index, live_findings::Verified, records::KnownSource},
-        name::Name,
         queue::{ObjectStep, Task},
         reconcile::state::State,
+    },
+    world::{
+        KnownSource, Name, Owner, Verified, World,
+        owners::{self, WantedOwners},
     },
 };
 
@@ -45,11 +45,11 @@ const MAX_USERS_READ: usize = 3;
 
 /// The live read that is needed before these owners are removed; `None` if no owner needs one.
 pub(crate) fn verify<'o>(
-    index: &Index,
+    world: &World,
     name: &Name,
     stale: impl Iterator<Item = &'o Owner>,
 ) -> Option<Action> {
-    let owners = index.findings().doubtful(name, stale);
+    let owners = world.findings().doubtful(name, stale);
     (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
 }
 
@@ -57,9 +57,9 @@ impl State {
     /// Queues a check of the owners of a snapshot or bound object.
     pub(super) fn enqueue_owners(&mut self, name: &Name, now: Timestamp) {
         if self.awaits_its_source(name) {
-            self.index.snapshots_mut().rank_when_read(name);
-        } else if self.index.exists(name) {
-            let owners = self.index.snapshot(name).map_or(0, |record| record.owners.len().min(MAX_DELAYING));
+            self.world.snapshots_mut().rank_when_read(name);
+        } else if self.world.exists(name) {
+            let owners = self.world.snapshot(name).map_or(0, |record| record.owners.len().min(MAX_DELAYING));
             let more = BIND_DELAY_EACH * i32::try_from(owners).unwrap_or_default();
             self.queue.schedule(Task::Object(name.clone(), ObjectStep::Bind), now + BIND_DELAY + more);
         }
@@ -67,9 +67,9 @@ impl State {
 
     /// Whether a snapshot will be checked anyway, once its source has been read.
     fn awaits_its_source(&self, name: &Name) -> bool {
-        self.index.snapshot(name).is_some_and(|record| {
+        self.world.snapshot(name).is_some_and(|record| {
             let source = name.sibling(Arc::clone(&record.source));
-            self.index.source(&source) == Some(&KnownSource::Unknown) && self.queue.has(&Task::Read(source))
+            self.world.source(&source) == Some(&KnownSource::Unknown) && self.queue.has(&Task::Read(source))
         })
     }
 
@@ -81,13 +81,13 @@ impl State {
 
     /// Adds the owners that a snapshot lacks. Stale owners are left for [`State::unbind`].
     pub(super) fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
-        let record = self.index.snapshot(name)?;
-        let wanted = owners::wanted(&self.index, name, record);
+        let record = self.world.snapshot(name)?;
+        let wanted = owners::wanted(&self.world, name, record);
         let (version, present, digest) = (record.version(), record.owners.clone(), record.digest);
         let source = name.sibling(Arc::clone(&record.source));
         let WantedOwners::Owners(wanted) = wanted else {
             self.enqueue_source(source, now);
-            self.index.snapshots_mut().rank_when_read(name);
+            self.world.snapshots_mut().rank_when_read(name);
             return None;
         };
         if wanted.is_empty() {
@@ -101,7 +101,7 @@ impl State {
         if wanted.is_subset(&present) {
             return None;
         }
-        if let Some(verify) = owners::verify_removed(&self.index, name, &wanted, &present) {
+        if let Some(verify) = verify_removed(&self.world, name, &wanted, &present) {
             return Some(verify);
         }
         let hazard = !present.is_empty() && present.is_disjoint(&wanted);
@@ -113,9 +113,9 @@ impl State {
 
     /// Removes a snapshot's stale owners.
     pub(super) fn unbind(&mut self, name: &Name) -> Option<Action> {
-        let record = self.index.snapshot(name)?;
-        let WantedOwners::Owners(wanted) = owners::wanted(&self.index, name, record) else {
-            self.index.snapshots_mut().rank_when_read(name);
+        let record = self.world.snapshot(name)?;
+        let WantedOwners::Owners(wanted) = owners::wanted(&self.world, name, record) else {
+            self.world.snapshots_mut().rank_when_read(name);
             return None;
         };
         // An unused snapshot is left to the sweep, which checks everything that may use it.
@@ -123,7 +123,7 @@ impl State {
             return None;
         }
         let stale = record.owners.iter().filter(|owner| !wanted.contains(owner));
-        if let Some(verify) = verify(&self.index, name, stale) {
+        if let Some(verify) = verify(&self.world, name, stale) {
             return Some(verify);
         }
         let hazard = record.owners.is_disjoint(&wanted);
@@ -140,11 +140,11 @@ impl State {
         verified: Verified,
         now: Timestamp,
     ) {
-        if !self.index.exists(name) {
+        if !self.world.exists(name) {
             return;
         }
         let is_used = !verified.used.is_empty();
-        self.index.add_findings(name, verified);
+        self.world.add_findings(name, verified);
         if is_used {
             self.unused_since.remove(name);
         }
@@ -159,7 +159,7 @@ impl State {
 
     /// Recreates a snapshot, or source in bind mode, that is referenced but missing.
     pub(super) fn restore(&self, name: &Name) -> Option<Action> {
-        let index = &self.index;
+        let world = &self.world;
         // Nothing is known of a kind that is not watched, and every read would fail without the right to it.
         if !self.config.source_kinds().contains(&name.object.kind) {
             return None;
@@ -168,17 +168,17 @@ impl State {
         // No watch may report the users of a bound object: its owners are read live.
         let is_bound = content.as_ref().is_some_and(|content| content.is_bound_itself());
         let referenced =
-            index.source_of_referenced(name).or_else(|| is_bound.then_some(&*name.object.name))?;
+            world.source_of_referenced(name).or_else(|| is_bound.then_some(&*name.object.name))?;
         // A template records the second snapshot of a source under its own name: the snapshot's own identity takes
         // precedence.
         let remembered = content.as_ref().and_then(|content| content.identity());
         let source = remembered.map_or(referenced, |identity| &identity.source).to_owned();
         // A source in bind mode is recreated from memory only: its snapshots may hold any earlier content.
         let bound_itself = *source == *name.object.name;
-        let copies = if bound_itself { Vec::new() } else { index.snapshots().twins(name, &source) };
-        let owners = if bound_itself { index.owners_by_use(name).into_iter().collect() } else { Vec::new() };
-        let staying = index.users().staying(name);
-        let users = staying.filter_map(|user| index.owner(user)).take(MAX_USERS_READ).collect();
+        let copies = if bound_itself { Vec::new() } else { world.snapshots().twins(name, &source) };
+        let owners = if bound_itself { world.owners_by_use(name).into_iter().collect() } else { Vec::new() };
+        let staying = world.users().staying(name);
+        let users = staying.filter_map(|user| world.owner(user)).take(MAX_USERS_READ).collect();
         Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners, users })
     }
 
@@ -208,7 +208,7 @@ impl State {
 
     /// Reports a referenced snapshot that was missing, and was recreated or is lost.
     pub(in crate::controller) fn report_loss(&mut self, snapshot: &Name, loss: Loss, now: Timestamp) {
-        let events = event_texts::loss(&self.index, snapshot, loss, now);
+        let events = event_texts::loss(&self.world, snapshot, loss, now);
         self.report(events, now);
     }
 
@@ -224,7 +224,11 @@ impl State {
     fn grace(&self, name: &Name, was_bound: bool) -> SignedDuration {
         let most = if was_bound {
             RELEASED_GRACE
-        } else if self.source_of(name).is_some_and(|source| self.index.exceeds_bytes(&source, name)) {
+        } else if self
+            .world
+            .source_of_snapshot(name)
+            .is_some_and(|source| self.world.exceeds_bytes(&source, name))
+        {
             CROWDED_GRACE
         } else {
             self.config.orphan_grace
@@ -232,19 +236,14 @@ impl State {
         self.config.orphan_grace.min(most)
     }
 
-    /// The source of a snapshot.
-    fn source_of(&self, name: &Name) -> Option<Name> {
-        Some(name.sibling(Arc::clone(&self.index.snapshot(name)?.source)))
-    }
-
     /// Reports a snapshot that is deleted although it is among the newest that its source keeps.
     fn report_dropped_snapshots(&mut self, name: &Name, now: Timestamp) {
-        let Some(source) = self.source_of(name) else { return };
-        let index = &self.index;
-        let Some(known) = index.existing_source(&source) else { return };
-        if index.snapshots().is_among_newest(&source, name, known) && index.exceeds_bytes(&source, name) {
+        let Some(source) = self.world.source_of_snapshot(name) else { return };
+        let world = &self.world;
+        let Some(known) = world.existing_source(&source) else { return };
+        if world.snapshots().is_among_newest(&source, name, known) && world.exceeds_bytes(&source, name) {
             self.dropped_snapshots += 1;
-            let event = event_texts::snapshots_dropped(index, &source, now);
+            let event = event_texts::snapshots_dropped(world, &source, now);
             self.report(event, now);
         }
     }
@@ -258,17 +257,17 @@ impl State {
         now: Timestamp,
     ) -> Timestamp {
         let due = since + self.grace(name, was_bound);
-        if self.index.has_unobserved_owner(name) { due.max(now + UNBIND_DELAY) } else { due }
+        if self.world.has_unobserved_owner(name) { due.max(now + UNBIND_DELAY) } else { due }
     }
 
     /// Deletes an unused snapshot.
     pub(super) fn sweep(&mut self, name: &Name, now: Timestamp) -> Reconciled {
         let since = self.unused_since.get(name).copied();
-        let (Some(record), Some(since)) = (self.index.snapshot(name), since) else { return Reconciled::Done };
-        let wanted = owners::wanted(&self.index, name, record);
+        let (Some(record), Some(since)) = (self.world.snapshot(name), since) else { return Reconciled::Done };
+        let wanted = owners::wanted(&self.world, name, record);
         if wanted != WantedOwners::Owners(CompactSet::default()) {
             if wanted == WantedOwners::Unknown {
-                self.index.snapshots_mut().rank_when_read(name);
+                self.world.snapshots_mut().rank_when_read(name);
             }
             return Reconciled::Done;
         }
@@ -282,18 +281,29 @@ impl State {
     }
 }
 
+/// The live read that is needed before these owners are added to those that the object has; `None` if none of them is in
+/// doubt.
+pub(super) fn verify_removed(
+    world: &World,
+    name: &Name,
+    wanted: &CompactSet<Owner>,
+    present: &CompactSet<Owner>,
+) -> Option<Action> {
+    let is_doubtful = |owner: &&Owner| !present.contains(*owner) && world.findings().was_removed(name, owner);
+    let owners: Vec<_> = wanted.iter().filter(is_doubtful).cloned().collect();
+    (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        controller::{
-            index::{
-                fixture::{digest, key, snapshot, snapshot_record, source, source_record},
-                records::{SnapshotRecord, SourceRecord},
-            },
-            reconcile::fixture::{at, brief, on, state},
-        },
+        controller::reconcile::fixture::{at, brief, on, state},
         resolve::{Health, Record},
+        world::{
+            SnapshotRecord, SourceRecord,
+            fixture::{digest, key, snapshot, snapshot_record, source, source_record},
+        },
     };
 
     /// The snapshot of a content of a.
@@ -319,7 +329,7 @@ mod tests {
         let mut state = state(&workloads);
         let owners = owners.iter().copied().cloned().collect();
         let record = SnapshotRecord { owners, ..snapshot_record("a", 1) };
-        state.index.apply_snapshot(&of_a(1), Some(record), &mut Vec::new());
+        state.world.apply_snapshot(&of_a(1), Some(record), &mut Vec::new());
         state
     }
 
@@ -413,11 +423,11 @@ mod tests {
         // The controller of its former user may still create a revision of the former template.
         let mut state = owned(&[], &[&owner("web")]);
         let moved = Record { uid: "web".into(), ..on(2, Health::Unobserved) };
-        state.index.apply_workload(&key("web"), Some(moved.clone()), &mut Vec::new());
+        state.world.apply_workload(&key("web"), Some(moved.clone()), &mut Vec::new());
         state.unused_since.insert(of_a(1), at(0));
         assert_eq!(sweep(&mut state, 20), "later 23000");
         let observed = Record { health: Health::Progressing, ..moved };
-        state.index.apply_workload(&key("web"), Some(observed), &mut Vec::new());
+        state.world.apply_workload(&key("web"), Some(observed), &mut Vec::new());
         assert_eq!(sweep(&mut state, 20), "Sweep");
     }
 
@@ -439,14 +449,14 @@ mod tests {
             let mut state = owned(&[], &[]);
             for content in 4..=9 {
                 let new = snapshot_record("a", content);
-                state.index.apply_snapshot(&of_a(content), Some(new), &mut Vec::new());
+                state.world.apply_snapshot(&of_a(content), Some(new), &mut Vec::new());
             }
             state.unused_since.insert(of_a(1), at(0));
             let known = SourceRecord { keep: 1, ..source_record("a", 9) };
-            state.index.set_read(&source("a"), Some(known.clone()), &mut Vec::new());
-            state.index.set_source_unknown(&source("a"));
+            state.world.set_read(&source("a"), Some(known.clone()), &mut Vec::new());
+            state.world.set_source_unknown(&source("a"));
             check(what, &mut state);
-            state.update(at(10), |index, changes| index.set_read(&source("a"), Some(known), changes));
+            state.update(at(10), |world, changes| world.set_read(&source("a"), Some(known), changes));
             let is_checked = state.queue.due(&step(ObjectStep::Bind)).is_some();
             assert_eq!(is_checked, what != "nothing", "{what}");
         }

@@ -7,24 +7,20 @@ use jiff::Timestamp;
 use crate::{
     controller::{
         action::Action,
-        index::{
-            Index,
-            records::{KnownSource, SourceRecord},
-        },
-        name::Name,
         queue::{ObjectStep, Task},
         reconcile::state::State,
     },
     resolve::{Observed, Record},
     snapshot::is_named_after,
+    world::{KnownSource, Name, SourceRecord, World},
 };
 
 /// Reads a source, and the snapshots to compare it with if their keys are lost.
-pub(crate) fn read(index: &Index, source: &Name) -> Option<Action> {
-    if !index.is_watched(source) {
+pub(crate) fn read(world: &World, source: &Name) -> Option<Action> {
+    if !world.is_watched(source) {
         return None;
     }
-    let snapshots = index.unverifiable_of(source);
+    let snapshots = world.unverifiable_of(source);
     Some(if snapshots.is_empty() {
         Action::Read(source.clone())
     } else {
@@ -36,7 +32,7 @@ impl State {
     /// Creates the snapshot of a source's present content, or writes the verdict on it.
     pub(super) fn reconcile_source(&mut self, source: &Name) -> Option<Action> {
         let content = self.memory.fresh.take(source);
-        let known = self.index.existing_source(source)?;
+        let known = self.world.existing_source(source)?;
         let content = content.filter(|content| content.resource_version == known.resource_version);
         if self.lacks_snapshot(source) {
             return Some(Action::Ensure { source: source.clone(), content });
@@ -46,20 +42,20 @@ impl State {
 
     /// Whether the present content of a source should have a snapshot, and has none.
     fn lacks_snapshot(&self, source: &Name) -> bool {
-        let index = &self.index;
-        let Some(known) = index.existing_source(source) else { return false };
+        let world = &self.world;
+        let Some(known) = world.existing_source(source) else { return false };
         // Workloads that read the source live need no snapshot of it.
         let is_used =
             |record: &Record| record.uses.iter().any(|used| used.source == source.object && !used.live);
-        let is_used = index.workloads_using(source).any(|(_, record)| is_used(record));
+        let is_used = world.workloads_using(source).any(|(_, record)| is_used(record));
         // With `keep: 0`, an unused snapshot would be deleted again; an admission that needs it creates it.
         let wanted =
-            (is_used || index.is_labelled(source)) && !known.present.stays_as_written && known.keep > 0;
+            (is_used || world.is_labelled(source)) && !known.present.stays_as_written && known.keep > 0;
         wanted
             && !known.present.is_snapshot
-            && !index.snapshots().has_content_of(source, known)
-            && index.snapshots().count(source) < self.config.max_snapshots
-            && index.has_room_for_snapshot(source)
+            && !world.snapshots().has_content_of(source, known)
+            && world.snapshots().count(source) < self.config.max_snapshots
+            && world.has_room_for_snapshot(source)
     }
 
     /// Applies the result of a live read of a source, which a task did.
@@ -78,19 +74,19 @@ impl State {
 
     fn apply_read(&mut self, name: &Name, observed: Option<&Observed>, now: Timestamp) {
         // Nothing depends on it any more, so it was forgotten.
-        if !self.index.is_watched(name) {
+        if !self.world.is_watched(name) {
             return;
         }
         if observed.is_some_and(|observed| !observed.is_bound_itself() && observed.may_have_our_owners()) {
             self.queue.schedule(Task::Object(name.clone(), ObjectStep::Free), now);
         }
         // Without the snapshots that appeared during the read, the content would count as new.
-        if self.queue.is_queued(&Task::Read(name.clone())) && !self.index.unverifiable_of(name).is_empty() {
-            self.index.set_source_unknown(name);
+        if self.queue.is_queued(&Task::Read(name.clone())) && !self.world.unverifiable_of(name).is_empty() {
+            self.world.set_source_unknown(name);
             return;
         }
         let record = observed.map(SourceRecord::of);
-        self.update(now, |index, changes| index.set_read(name, record, changes));
+        self.update(now, |world, changes| world.set_read(name, record, changes));
     }
 
     /// Queues a read of a source that is not known.
@@ -98,7 +94,7 @@ impl State {
         if !self.config.source_kinds().contains(&name.object.kind) {
             return;
         }
-        match self.index.need_source(&name) {
+        match self.world.need_source(&name) {
             KnownSource::Unknown => self.queue.schedule(Task::Read(name), now),
             // A source that was known before anything used it may have no snapshot yet.
             KnownSource::Exists(_) => self.queue.schedule(Task::Ensure(name), now),
@@ -108,32 +104,32 @@ impl State {
 
     /// Reads a source again, to compare it with a new snapshot whose digest cannot be computed.
     pub(super) fn enqueue_comparison(&mut self, snapshot: &Name, now: Timestamp) {
-        let Some(record) = self.index.snapshot(snapshot) else { return };
-        if !self.index.config().is_unverifiable(record) {
+        let Some(record) = self.world.snapshot(snapshot) else { return };
+        if !self.world.config().is_unverifiable(record) {
             return;
         }
         let source = snapshot.sibling(Arc::clone(&record.source));
         let read = Task::Read(source.clone());
-        let is_old = match self.index.source(&source) {
+        let is_old = match self.world.source(&source) {
             Some(KnownSource::Exists(known)) => !known.present.digests.contains(&record.digest),
             // A read in progress began without this snapshot.
             Some(KnownSource::Unknown) => self.queue.is_working(&read),
             Some(KnownSource::Missing) | None => false,
         };
         if is_old {
-            self.index.set_source_unknown(&source);
+            self.world.set_source_unknown(&source);
             self.queue.schedule(read, now);
         }
     }
 
     /// Queues lost snapshots of a source to be recreated, if the source holds their content again.
     pub(super) fn enqueue_lost_of(&mut self, source: &Name, now: Timestamp) {
-        let Some(known) = self.index.existing_source(source) else { return };
+        let Some(known) = self.world.existing_source(source) else { return };
         let (of, digests) = (&*source.object.name, &known.present.digests);
         let fits = |lost: &&Name| {
             let is_its = lost.namespace == source.namespace
                 && lost.object.kind == source.object.kind
-                && self.index.source_of_referenced(lost).is_some_and(|name| *name == *of);
+                && self.world.source_of_referenced(lost).is_some_and(|name| *name == *of);
             is_its && digests.iter().any(|digest| is_named_after(&lost.object.name, of, digest))
         };
         for lost in self.missing.lost().filter(fits) {
@@ -143,10 +139,10 @@ impl State {
 
     /// Queues lost snapshots to be recreated from a new snapshot, if it may hold their content.
     pub(super) fn enqueue_lost_beside(&mut self, snapshot: &Name, now: Timestamp) {
-        let Some(record) = self.index.snapshot(snapshot) else { return };
+        let Some(record) = self.world.snapshot(snapshot) else { return };
         let fits = |lost: &&Name| {
             let is_near = lost.namespace == snapshot.namespace && lost.object.kind == snapshot.object.kind;
-            let source = self.index.source_of_referenced(lost);
+            let source = self.world.source_of_referenced(lost);
             is_near && source.is_none_or(|of| is_named_after(&lost.object.name, of, &record.digest))
         };
         for lost in self.missing.lost().filter(fits) {
@@ -160,13 +156,13 @@ mod tests {
     use super::*;
     use crate::{
         annotations,
-        cluster::WorkloadKey,
-        controller::{
-            index::fixture::{key, object, record, source, source_record, used},
-            reconcile::fixture::{at, on, set_source, state},
-        },
+        controller::reconcile::fixture::{at, on, set_source, state},
         resolve::{Health, Present, Use},
         snapshot::{DIGITS, ObjectName, SourceKind, snapshot_name},
+        world::{
+            WorkloadKey,
+            fixture::{key, object, record, source, source_record, used},
+        },
     };
 
     /// The source a with a text, and with more metadata.
@@ -200,7 +196,7 @@ mod tests {
         }
         let mut state = state(&[]);
         set_source(&mut state, "a", kept());
-        state.index.set_labelled(&source("a"), true, &mut Vec::new());
+        state.world.set_labelled(&source("a"), true, &mut Vec::new());
         assert!(state.lacks_snapshot(&source("a")), "its label asks for one");
         for (limit, lacks) in [(3, false), (4, true)] {
             state.config.max_snapshots = limit;
@@ -219,12 +215,12 @@ mod tests {
         state.queue.cancel(&Task::Ensure(source("a")));
         assert!(!is_kept(&mut state, "new"), "no task takes it");
         let new = observed("other", "");
-        let record = crate::controller::index::records::SnapshotRecord {
+        let record = crate::world::records::SnapshotRecord {
             digest: new.digest(),
-            ..crate::controller::index::fixture::snapshot_record("a", 3)
+            ..crate::world::fixture::snapshot_record("a", 3)
         };
         let name = source("a").sibling(snapshot_name("a", &new.digest(), DIGITS[0]));
-        state.index.apply_snapshot(&name, Some(record), &mut Vec::new());
+        state.world.apply_snapshot(&name, Some(record), &mut Vec::new());
         assert!(!is_kept(&mut state, "other"), "it has a snapshot");
         assert!(state.queue.is_queued(&Task::Ensure(source("a"))), "a verdict may have to be written");
     }
@@ -235,7 +231,7 @@ mod tests {
         let mut state = state(&[("web", &on(1, Health::Settled))]);
         state.queue.schedule(Task::Read(source("a")), at(1));
         state.finish_read(&source("a"), Some(observed("new", "")), at(1));
-        let known = state.index.existing_source(&source("a"));
+        let known = state.world.existing_source(&source("a"));
         assert_eq!(known.map(|known| &*known.resource_version), Some("9"));
     }
 
@@ -273,7 +269,7 @@ mod tests {
             let lost = Name::new(namespace, ObjectName::new(used.source.kind, name));
             let mut state = state(&[]);
             let web = WorkloadKey { namespace: namespace.into(), ..key("web") };
-            state.index.apply_workload(&web, Some(record("web", &[used])), &mut Vec::new());
+            state.world.apply_workload(&web, Some(record("web", &[used])), &mut Vec::new());
             for second in [0, 10] {
                 state.missing.not_found(&lost, at(second));
             }

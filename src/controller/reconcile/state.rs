@@ -1,6 +1,6 @@
-//! The controller's state: the index, the queue, and what is remembered between two reconciles of an object.
+//! The controller's state: the world, the queue, and what is remembered between two reconciles of an object.
 //!
-//! Nothing here does I/O. The watches update the index ([`super::enqueue`]), due tasks are decided ([`super`]), and the
+//! Nothing here does I/O. The watches update the world ([`super::enqueue`]), due tasks are decided ([`super`]), and the
 //! outcomes of actions are applied ([`crate::controller::apply`]).
 
 use std::{
@@ -13,39 +13,29 @@ use jiff::Timestamp;
 use super::{
     counted_changes::CountedChanges,
     events::Events,
-    gates::postponed,
     held::{HeldWorkloads, objection},
     missing_snapshots::MissingSnapshots,
     relists::Relists,
     rested::RestedWorkloads,
     rolls::Rolls,
+    state_checks::StateChecks,
 };
 use crate::{
-    cluster::{ChosenStrategies, DigestKeys, WorkloadKey},
-    controller::{
-        config::Config,
-        index::{
-            Index,
-            change::IndexChange,
-            config::{IndexConfig, Reader},
-            records::SourceRecord,
-            served::Served,
-            shares::ShareLimits,
-        },
-        memory::Memory,
-        name::Name,
-        queue::Queue,
-    },
+    controller::{config::Config, memory::Memory, queue::Queue},
     kinds::{Kinds, WorkloadKind},
     notify::Notices,
     resolve::{Health, Observed, Record},
     snapshot::{Digest, Digests, Rotated},
+    world::{
+        ChosenStrategies, DigestKeys, Name, Reader, Served, ShareLimits, SourceRecord, WorkloadKey, World,
+        WorldChange, WorldConfig,
+    },
 };
 
 /// The controller's state.
 pub struct State {
     pub(in crate::controller) config: Config,
-    pub(in crate::controller) index: Index,
+    pub(in crate::controller) world: World,
     pub(in crate::controller) queue: Queue,
     pub(in crate::controller) memory: Memory,
     pub(in crate::controller) events: Events,
@@ -59,6 +49,8 @@ pub struct State {
     pub(super) rested: RestedWorkloads,
     /// The changes that have moved workloads.
     pub(in crate::controller) counted_changes: CountedChanges,
+    /// The last check of each change whose state is on its source.
+    pub(super) checks_of_states: StateChecks,
     /// How many snapshots were deleted early for the limit of bytes, since it was last asked.
     pub(in crate::controller) dropped_snapshots: u64,
     /// Whether the loss of a key was reported.
@@ -70,7 +62,7 @@ pub struct State {
     /// When the watches list their objects again.
     pub(in crate::controller) relists: Relists,
     /// An empty list that keeps its capacity: every event of a watch needs one.
-    pub(in crate::controller) changes: Vec<IndexChange>,
+    pub(in crate::controller) changes: Vec<WorldChange>,
 }
 
 impl State {
@@ -78,7 +70,7 @@ impl State {
     pub fn new(kinds: Arc<Kinds>, config: Config) -> Self {
         Self {
             config,
-            index: Index::new(IndexConfig::new(kinds)),
+            world: World::new(WorldConfig::new(kinds)),
             queue: Queue::default(),
             memory: Memory::default(),
             events: Events::default(),
@@ -89,6 +81,7 @@ impl State {
             rested: RestedWorkloads::default(),
             notices: Notices::default(),
             counted_changes: CountedChanges::default(),
+            checks_of_states: StateChecks::default(),
             dropped_snapshots: 0,
             key_loss_is_reported: false,
             leads: true,
@@ -111,60 +104,67 @@ impl State {
     /// Serves only these namespaces: workloads in others reach no webhook, so a roll would have no effect.
     #[must_use]
     pub fn serving(mut self, namespaces: Served) -> Self {
-        self.index.config_mut().served = namespaces;
+        self.world.config_mut().served = namespaces;
         self
     }
 
     /// Leaves references to these ConfigMaps as written.
     #[must_use]
     pub fn leaving(mut self, rotated: Rotated) -> Self {
-        self.index.config_mut().rotated = rotated;
+        self.world.config_mut().rotated = rotated;
         self
     }
 
     /// Reads sources under these strategies.
     #[must_use]
     pub fn under(mut self, strategies: ChosenStrategies) -> Self {
-        self.index.config_mut().strategies = strategies;
+        self.world.config_mut().strategies = strategies;
+        self
+    }
+
+    /// Keeps the state of each change on its source, unless the source says otherwise.
+    #[must_use]
+    pub fn reporting(mut self, by_default: bool) -> Self {
+        self.world.config_mut().report_changes = by_default;
         self
     }
 
     /// Compares the digests of Secrets under these keys.
     #[must_use]
     pub fn keyed_by(mut self, keys: DigestKeys) -> Self {
-        self.index.config_mut().keys = keys;
+        self.world.config_mut().keys = keys;
         self
     }
 
     /// Skips workloads and revisions that refer to more names than this.
     #[must_use]
     pub fn naming_at_most(mut self, names: usize) -> Self {
-        self.index.config_mut().max_names = names;
+        self.world.config_mut().max_names = names;
         self
     }
 
     /// Keeps at most so many bytes of a source's unused snapshots, and always the newest one.
     #[must_use]
     pub fn keeping_at_most(mut self, bytes: u64) -> Self {
-        self.index.config_mut().max_snapshot_bytes = bytes;
+        self.world.config_mut().max_snapshot_bytes = bytes;
         self
     }
 
     /// Limits the records of each namespace, and of all, to these sizes.
     #[must_use]
     pub fn sharing(mut self, shares: ShareLimits) -> Self {
-        self.index.config_mut().shares = shares;
+        self.world.config_mut().shares = shares;
         self
     }
 
     /// The settings that decide how an object is read.
     pub(in crate::controller) fn reader(&self) -> Reader {
-        self.index.config().reader()
+        self.world.config().reader()
     }
 
     /// Records that every watch has listed its objects.
     pub fn set_synced(&mut self) {
-        self.index.set_synced();
+        self.world.set_synced();
     }
 
     /// How many snapshots were deleted early for the limit of bytes, since the last call.
@@ -189,51 +189,51 @@ impl State {
 
     /// The opted-in workloads whose templates use this source.
     pub fn workloads_using(&self, source: &Name) -> impl Iterator<Item = (&WorkloadKey, &Record)> {
-        self.index.workloads_using(source)
+        self.world.workloads_using(source)
     }
 
     /// Whether a write of this source gets a snapshot: an opted-in workload uses the source, or its label requires it.
     pub fn is_snapshotted(&self, source: &Name) -> bool {
-        self.index.is_snapshotted(source)
+        self.world.is_snapshotted(source)
     }
 
     /// How many snapshots a source has.
     pub fn snapshot_count(&self, source: &Name) -> usize {
-        self.index.snapshots().count(source)
+        self.world.snapshots().count(source)
     }
 
     /// The snapshots of a source with one of these digests whose names have random digits, the newest first.
     pub fn spare_snapshots(&self, source: &Name, digests: &Digests) -> Vec<String> {
-        self.index.snapshots().spare_with(source, digests)
+        self.world.snapshots().spare_with(source, digests)
     }
 
     /// Whether a workload or revision refers to this object itself.
     pub fn is_in_use(&self, name: &Name) -> bool {
-        self.index.users().has_any(name)
+        self.world.users().has_any(name)
     }
 
     /// The name of the snapshot that most likely holds the source's present content. This is a guess: watches lag, and the
     /// snapshot may not exist yet.
     pub fn newest_snapshot(&self, source: &Name) -> Option<String> {
-        self.index.newest_snapshot(source)
+        self.world.newest_snapshot(source)
     }
 
     /// The namespaces whose sources are watched: those with opted-in workloads, snapshots or labelled sources.
     pub fn watched_namespaces(&self) -> BTreeSet<Arc<str>> {
-        self.index.watched_namespaces()
+        self.world.watched_namespaces()
     }
 
     /// The namespaces whose Rollouts are watched, each with the number of its watch.
     pub fn limited_namespaces(&self) -> BTreeMap<Arc<str>, usize> {
-        self.index.limited_namespaces()
+        self.world.limited_namespaces()
     }
 
     /// Records that all Rollouts of the namespace are known. Until then, the health of the workloads was not.
     pub fn set_referrers_listed(&mut self, namespace: &str, now: Timestamp) {
-        if !self.index.referrers_mut().set_listed(namespace) {
+        if !self.world.referrers_mut().set_listed(namespace) {
             return;
         }
-        let workloads = self.index.workloads().filter(|(key, _)| *key.namespace == *namespace);
+        let workloads = self.world.workloads().filter(|(key, _)| *key.namespace == *namespace);
         let keys: Vec<_> = workloads.map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.enqueue_judgement(&key, now);
@@ -249,13 +249,13 @@ impl State {
         name: &str,
         generation: Option<i64>,
     ) -> Option<Health> {
-        self.index.referrers_health(kind, namespace, name, generation)
+        self.world.referrers_health(kind, namespace, name, generation)
     }
 
     /// The undo or pin by which a workload keeps other content of a source.
     pub fn pin(&self, key: &WorkloadKey, source: &Name) -> Option<Pin> {
-        let record = self.index.workload(key)?;
-        self.index.kept(&key.namespace, record).find(|used| used.source == source.object)?;
+        let record = self.world.workload(key)?;
+        self.world.kept(&key.namespace, record).find(|used| used.source == source.object)?;
         let rejected = record.pinned(&source.object);
         let keys = record.keys_of(&source.object);
         let rejected =
@@ -265,7 +265,7 @@ impl State {
 
     /// Why further workloads would not roll to this content of a source; `None` if nothing is known against it.
     pub fn objection(&self, source: &Name, content: &Observed, now: Timestamp) -> Option<String> {
-        objection(&self.index, source, &SourceRecord::of(content), now)
+        objection(&self.world, source, &SourceRecord::of(content), now)
     }
 
     /// Why a workload would not roll at once to content that a source is about to get, as far as windows decide that.
@@ -276,18 +276,19 @@ impl State {
         content: &Observed,
         now: Timestamp,
     ) -> Option<String> {
-        let closed = postponed(&self.index, key, self.index.workload(key)?, source, content, now)?;
+        let of = (key, self.world.workload(key)?);
+        let closed = self.world.postponed(of, source, content, now)?;
         Some(format!("{closed} (annotation {})", closed.key()))
     }
 
     /// The workload's name in messages to users of its namespace.
     pub fn display_short(&self, key: &WorkloadKey) -> String {
-        self.index.display_short(key)
+        self.world.display_short(key)
     }
 
     /// The workload's name in messages, with its namespace.
     pub fn display(&self, key: &WorkloadKey) -> String {
-        self.index.display(key)
+        self.world.display(key)
     }
 }
 
@@ -313,13 +314,11 @@ impl Pin {
 mod tests {
     use super::*;
     use crate::{
-        controller::{
-            index::fixture::{key, object, record, source, used},
-            reconcile::fixture::{at, limited, on, set_source, state},
-        },
+        controller::reconcile::fixture::{at, limited, on, set_source, state},
         resolve::{Referrer, Use},
         snapshot::SourceKind,
         tie::{ReadKey, Reads},
+        world::fixture::{key, object, record, source, used},
     };
 
     /// The source a with a text, and with more metadata.
@@ -348,7 +347,7 @@ mod tests {
     fn health_of_borrowed_templates_includes_rollouts() {
         let mut state = state(&[("web", &on(1, Health::Settled))]);
         let health = |state: &State| {
-            let kind = state.index.kind(&key("web")).unwrap().clone();
+            let kind = state.world.kind(&key("web")).unwrap().clone();
             state.referrers_health(&kind, "ns", "web", Some(1))
         };
         assert_eq!(health(&state), None);

@@ -17,16 +17,15 @@ use super::{
     rolls::{Rolling, Rolls},
 };
 use crate::{
-    cluster::{Candidate, Precondition, WorkloadKey},
+    cluster::Candidate,
     controller::{
         action::{Action, Moves, SchemaCheck},
-        index::Index,
-        name::Name,
         queue::{Queue, Task},
         reconcile::state::State,
     },
-    resolve::{Record, Use},
+    resolve::{NamespaceOptIn, Record, Use},
     snapshot::{Digest, ObjectName},
+    world::{Name, Precondition, WorkloadKey, World},
 };
 
 /// The longest that a roll waits for the snapshot of a source that it uses. It starts as soon as the snapshot is made.
@@ -36,22 +35,23 @@ impl State {
     /// Applies a workload as it is now; `None` if it is deleted, or no longer opted in.
     pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
         let mut changes = std::mem::take(&mut self.changes);
-        let old = self.index.apply_workload(key, record, &mut changes);
+        let old = self.world.apply_workload(key, record, &mut changes);
         self.workload_changed(key, old.as_ref(), now);
         self.enqueue_all(changes, now);
     }
 
     /// Reports pins and holds that begin or end, and counts the next pending change from its own time, if the workload rolled.
     fn workload_changed(&mut self, key: &WorkloadKey, old: Option<&Record>, now: Timestamp) {
-        let idle = event_texts::idle_holds(&self.index, key, old, now);
+        self.enqueue_states(key, old, now);
+        let idle = event_texts::idle_holds(&self.world, key, old, now);
         self.report(idle, now);
-        let (Some(old), Some(record)) = (old, self.index.workload(key)) else { return };
+        let (Some(old), Some(record)) = (old, self.world.workload(key)) else { return };
         if old.uid != record.uid {
             return;
         }
-        let mut pins = event_texts::unpins(&self.index, key, old, record, now);
-        pins.extend(event_texts::pins(&self.index, key, old, record, now));
-        pins.extend(event_texts::holds(&self.index, key, old, record, now));
+        let mut pins = event_texts::unpins(&self.world, key, old, record, now);
+        pins.extend(event_texts::pins(&self.world, key, old, record, now));
+        pins.extend(event_texts::holds(&self.world, key, old, record, now));
         // A roll whose answer was lost shows only in its time. Any pending change is newer than that roll.
         if record.last_roll > old.last_roll {
             self.rolls.clear_pending(key);
@@ -66,17 +66,22 @@ impl State {
         now: Timestamp,
     ) {
         for (key, Candidate { mut record, condition }) in found {
-            let is_joining = self.index.joining(&key).is_some();
+            let is_joining = self.world.joining(&key).is_some();
+            let joins = match self.world.opt_in_of(&key.namespace) {
+                NamespaceOptIn::Now => true,
+                NamespaceOptIn::Next => record.is_marked,
+                NamespaceOptIn::Out => false,
+            };
             // A watch may have reported since the read that the workload is opted in.
-            if !self.index.opts_in(&key.namespace) || (self.index.workload(&key).is_some() && !is_joining) {
+            if !joins || (self.world.workload(&key).is_some() && !is_joining) {
                 continue;
             }
             // Anyone may have written what the template states about snapshots.
             for used in &mut record.uses {
-                used.snapshot = None;
+                (used.snapshot, used.on_hold) = (None, false);
             }
             let mut changes = std::mem::take(&mut self.changes);
-            let old = self.index.apply_joining(&key, record, condition, &mut changes);
+            let old = self.world.apply_joining(&key, record, condition, &mut changes);
             self.workload_changed(&key, old.as_ref(), now);
             self.enqueue_all(changes, now);
         }
@@ -84,10 +89,10 @@ impl State {
 
     /// Forgets workloads that are not opted in yet.
     pub(in crate::controller) fn drop_joining(&mut self, now: Timestamp, of: impl Fn(&WorkloadKey) -> bool) {
-        if self.index.all_joining().len() == 0 {
+        if self.world.all_joining().len() == 0 {
             return;
         }
-        let keys: Vec<_> = self.index.all_joining().filter(|key| of(key)).cloned().collect();
+        let keys: Vec<_> = self.world.all_joining().filter(|key| of(key)).cloned().collect();
         for key in keys {
             self.queue.cancel(&Task::Roll(key.clone()));
             self.apply_workload(&key, None, now);
@@ -96,7 +101,7 @@ impl State {
 
     /// Queues a roll of a workload that is pending, or cancels the roll if it is not.
     pub(super) fn enqueue_roll(&mut self, key: &WorkloadKey, now: Timestamp) {
-        if self.index.is_pending(key) {
+        if self.world.is_pending(key) {
             if self.tries_other_content(key) {
                 // It has waited long enough for a source that changes all the time.
                 if !self.rolls.failed(key).is_some_and(|failed| failed.in_vain) {
@@ -107,7 +112,7 @@ impl State {
             self.rolls.set_pending(key, self.pending_contents(key), now);
             let due = self.roll_due(key, now);
             self.queue.schedule(Task::Roll(key.clone()), due);
-        } else if !self.index.awaits_source(key) {
+        } else if !self.world.awaits_source(key) {
             self.rolls.clear_pending(key);
             self.held_workloads.release(key);
             self.queue.cancel(&Task::Roll(key.clone()));
@@ -118,8 +123,8 @@ impl State {
     /// revision.
     fn pending_contents(&self, key: &WorkloadKey) -> u64 {
         let mut hasher = DefaultHasher::new();
-        if let Some(record) = self.index.workload(key) {
-            let sources = self.index.sources_of(key, record);
+        if let Some(record) = self.world.workload(key) {
+            let sources = self.world.sources_of(key, record);
             for (_, used, known) in
                 sources.filter(|(_, used, known)| record.is_pending_for(used, &known.present))
             {
@@ -134,14 +139,14 @@ impl State {
     fn tries_other_content(&self, key: &WorkloadKey) -> bool {
         let is_other = |(source, content): &(ObjectName, Digest)| {
             let name = Name::new(Arc::clone(&key.namespace), source.clone());
-            self.index.existing_source(&name).is_some_and(|known| !known.present.digests.contains(content))
+            self.world.existing_source(&name).is_some_and(|known| !known.present.digests.contains(content))
         };
         self.rolls.failed(key).is_some_and(|failed| failed.moves.iter().any(is_other))
     }
 
     /// Queues the workloads whose roll waited for the snapshot of a source.
     pub(in crate::controller) fn enqueue_users(&mut self, source: &Name, now: Timestamp) {
-        let users: Vec<_> = self.index.workloads_using(source).map(|(key, _)| key.clone()).collect();
+        let users: Vec<_> = self.world.workloads_using(source).map(|(key, _)| key.clone()).collect();
         for key in users {
             self.enqueue_roll(&key, now);
         }
@@ -149,9 +154,9 @@ impl State {
 
     /// When a pending workload has settled.
     fn roll_due(&self, key: &WorkloadKey, now: Timestamp) -> Timestamp {
-        let Some(record) = self.index.workload(key) else { return now };
+        let Some(record) = self.world.workload(key) else { return now };
         // No later apply is expected, and each second with the content that failed counts.
-        if self.index.is_returning(key, record) {
+        if self.world.is_returning(key, record) {
             return self.rolls.pending_since(key).unwrap_or(now);
         }
         self.rolls.settled(key, self.config.settle).unwrap_or(now + self.config.settle)
@@ -159,7 +164,7 @@ impl State {
 
     /// Rolls a workload, if it is its turn.
     pub(super) fn reconcile_roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Reconciled {
-        let Some(record) = self.index.workload(key).filter(|_| self.index.is_pending(key)) else {
+        let Some(record) = self.world.workload(key).filter(|_| self.world.is_pending(key)) else {
             // The namespace may have opted in again. The next change counts from its own time.
             self.enqueue_roll(key, now);
             return Reconciled::Done;
@@ -171,7 +176,7 @@ impl State {
         let due = self.roll_due(key, now);
         let was_held = self.held_workloads.is_held(key);
         // Admission decides on the last write first, and takes the mark off. Nothing moves, so no gate is asked.
-        let is_late = record.is_marked && self.index.joining(key).is_none();
+        let is_late = record.is_marked && self.world.joining(key).is_none();
         let turn = if is_late { Ok(Vec::new()) } else { self.turn(key, now) };
         let mut free = due.max(turn.as_ref().err().copied().unwrap_or(now));
         if free <= now && !is_late && self.awaits_snapshot(key, &record) {
@@ -183,10 +188,10 @@ impl State {
         let waited = !was_held && due < self.rolls.from();
         let since = self.rolls.pending_since(key).unwrap_or(now);
         let version = || Precondition::Version(record.resource_version.clone());
-        let condition = self.index.joining(key).cloned().unwrap_or_else(version);
+        let condition = self.world.joining(key).cloned().unwrap_or_else(version);
         let moves =
-            if is_late { Moves::new() } else { moves(&self.index, key, &record, &turn.unwrap_or_default()) };
-        let (checks, last_plan) = (schema_checks(&self.index, key, &record, &moves), record.last_plan);
+            if is_late { Moves::new() } else { moves(&self.world, key, &record, &turn.unwrap_or_default()) };
+        let (checks, last_plan) = (schema_checks(&self.world, key, &record, &moves), record.last_plan);
         let names_contents = !self.may_take_newest(key, &moves) || !checks.is_empty();
         let rolling = Rolling { since, before: record, moves: moves.clone() };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
@@ -199,8 +204,8 @@ impl State {
     fn may_take_newest(&self, key: &WorkloadKey, moves: &Moves) -> bool {
         let is_free = |(source, _): &(ObjectName, Digest)| {
             let name = Name::new(Arc::clone(&key.namespace), source.clone());
-            let known = self.index.existing_source(&name);
-            known.is_some_and(|known| !known.spread.is_limited()) && !self.index.is_grouped(&name)
+            let known = self.world.existing_source(&name);
+            known.is_some_and(|known| !known.spread.is_limited()) && !self.world.is_grouped(&name)
         };
         self.rolls.failed(key).is_some_and(|failed| failed.in_vain) && moves.iter().all(is_free)
     }
@@ -210,7 +215,7 @@ impl State {
         let is_rolling = is_rolling(&self.queue, &self.rolls, now);
         let since = self.rolls.pending_since(key).unwrap_or(now);
         let Turn { held, waiting, events } =
-            self.held_workloads.check(&self.index, key, is_rolling, (since, now));
+            self.held_workloads.check(&self.world, key, is_rolling, (since, now));
         self.report(events, now);
         let Some(Held { until, new }) = held else { return Ok(waiting) };
         for source in new {
@@ -251,12 +256,12 @@ pub(super) fn is_rolling(
 
 /// What a roll moves: the sources of which the workload is behind, each to its present content, which may change again before the write is
 /// admitted. A source whose content is refused is named if the workload goes back from it. `waiting`: the sources that do not move.
-fn moves(index: &Index, key: &WorkloadKey, record: &Record, waiting: &[Name]) -> Moves {
-    let mut moves: Moves = index
+fn moves(world: &World, key: &WorkloadKey, record: &Record, waiting: &[Name]) -> Moves {
+    let mut moves: Moves = world
         .sources_of(key, record)
         .filter(|(name, used, known)| {
             let is_behind = record.is_pending_for(used, &known.present);
-            !waiting.contains(name) && (is_behind || index.returns(key, record, used))
+            !waiting.contains(name) && (is_behind || world.returns(key, record, used))
         })
         .map(|(name, _, known)| (name.object, known.present.digests.current()))
         .collect();
@@ -267,20 +272,20 @@ fn moves(index: &Index, key: &WorkloadKey, record: &Record, waiting: &[Name]) ->
 /// The sources with a schema to whose present contents a pending workload would move. Admission gives no verdict about stored
 /// content to clients without a certificate, so the controller checks the content before it rolls the workload.
 fn schema_checks(
-    index: &Index,
+    world: &World,
     key: &WorkloadKey,
     record: &Record,
     moves: &[(ObjectName, Digest)],
 ) -> Vec<SchemaCheck> {
     let check = |used: &Use| {
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
-        let known = index.existing_source(&source).filter(|known| known.has_schema())?;
+        let known = world.existing_source(&source).filter(|known| known.has_schema())?;
         let present = &known.present;
         let moves = moves.iter().any(|(of, _)| *of == used.source)
             && present.mode_for(used).rolls()
             && record.is_pending_for(used, present)
             // A workload goes back from refused content.
-            && index.refused(&source).is_none();
+            && world.refused(&source).is_none();
         let kept = used.snapshot.as_ref().map(|name| source.sibling(Arc::clone(name)));
         let reads = record.reads(&used.source).filter(|reads| !reads.whole);
         let keys = reads.map(|reads| reads.keys.iter().map(|read| Arc::clone(&read.key)).collect());
@@ -293,20 +298,19 @@ fn schema_checks(
 mod tests {
     use super::*;
     use crate::{
-        controller::{
-            index::{
-                fixture::{
-                    digest, failed, having_seen, held, key, object, reverting, snapshot, snapshot_record,
-                    source, used,
-                },
-                records::{Gates, SnapshotRecord, SourceRecord},
-            },
-            reconcile::fixture::{at, brief, limited, on, set_source, state},
-        },
+        controller::reconcile::fixture::{at, brief, limited, on, set_source, state},
         gate_settings::Texts,
         gates::Gate,
         resolve::{Health, Present},
         tie::{ReadKey, Reads},
+        world::{
+            SnapshotRecord, SourceRecord,
+            fixture::{
+                digest, failed, having_seen, held, key, object, reverting, snapshot, snapshot_record, source,
+                used,
+            },
+            records::Gates,
+        },
     };
 
     fn gate(name: &str) -> Gate {
@@ -369,15 +373,15 @@ mod tests {
         for (what, record, known, moves, expected) in cases {
             let mut state = state(&[("web", &record)]);
             set_source(&mut state, "a", known);
-            assert_eq!(schema_checks(&state.index, &key("web"), &record, moves), expected, "{what}");
+            assert_eq!(schema_checks(&state.world, &key("web"), &record, moves), expected, "{what}");
         }
         // A workload goes back from refused content.
         let mut state = state(&[("web", &behind())]);
         set_source(&mut state, "a", with(reverting("a", 2)));
-        assert_eq!(schema_checks(&state.index, &key("web"), &behind(), &all), some(Some(1), None));
+        assert_eq!(schema_checks(&state.world, &key("web"), &behind(), &all), some(Some(1), None));
         let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
-        state.index.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
-        assert_eq!(schema_checks(&state.index, &key("web"), &behind(), &all), []);
+        state.world.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        assert_eq!(schema_checks(&state.world, &key("web"), &behind(), &all), []);
     }
 
     #[test]
@@ -430,11 +434,11 @@ mod tests {
             set_source(&mut state, "a", a);
             match b {
                 Some(b) => set_source(&mut state, "b", b),
-                None => state.index.set_source_unknown(&source("b")),
+                None => state.world.set_source_unknown(&source("b")),
             }
             let waiting: Vec<_> = waiting.into_iter().map(source).collect();
             let expected: Moves = expected.iter().map(|(name, of)| (object(name), digest(*of))).collect();
-            assert_eq!(moves(&state.index, &key("web"), &record, &waiting), expected, "{what}");
+            assert_eq!(moves(&state.world, &key("web"), &record, &waiting), expected, "{what}");
         }
     }
 
@@ -486,27 +490,29 @@ mod tests {
     #[test]
     fn only_unlabelled_workloads_of_the_namespace_join() {
         let condition = || Precondition::Unlabelled { has_labels: true, has_annotations: true };
-        for (what, opts_in, known, expected) in [
-            ("it is new", true, None, Some("9")),
-            ("it was found before", true, Some(true), Some("9")),
-            ("a watch reported it", true, Some(false), Some("7")),
-            ("the namespace no longer opts in", false, None, None),
+        for (what, opts_in, is_marked, known, expected) in [
+            ("it is new", NamespaceOptIn::Now, false, None, Some("9")),
+            ("it was found before", NamespaceOptIn::Now, false, Some(true), Some("9")),
+            ("a watch reported it", NamespaceOptIn::Now, false, Some(false), Some("7")),
+            ("the namespace no longer opts in", NamespaceOptIn::Out, true, None, None),
+            ("its next deployment opts it in", NamespaceOptIn::Next, false, None, None),
+            ("it was deployed in an outage", NamespaceOptIn::Next, true, None, Some("9")),
         ] {
             let mut state = state(&[]);
             state.apply_namespace(&"ns".into(), opts_in, at(0));
-            let record = on(1, Health::Settled);
+            let record = Record { is_marked, ..on(1, Health::Settled) };
             match known {
                 Some(true) => {
-                    state.index.apply_joining(&key("web"), record.clone(), condition(), &mut Vec::new());
+                    state.world.apply_joining(&key("web"), record.clone(), condition(), &mut Vec::new());
                 }
                 Some(false) => {
-                    state.index.apply_workload(&key("web"), Some(record.clone()), &mut Vec::new());
+                    state.world.apply_workload(&key("web"), Some(record.clone()), &mut Vec::new());
                 }
                 None => {}
             }
             let record = Record { resource_version: "9".to_owned(), ..record };
             state.join([(key("web"), Candidate { record, condition: condition() })], at(1));
-            let found = state.index.workload(&key("web"));
+            let found = state.world.workload(&key("web"));
             assert_eq!(found.map(|record| &*record.resource_version), expected, "{what}");
             let states_snapshot = found.is_some_and(|record| record.uses[0].snapshot.is_some());
             assert_eq!(states_snapshot, known == Some(false), "{what}: its template is not trusted yet");

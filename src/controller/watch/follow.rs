@@ -11,11 +11,11 @@ use super::{object::FromText, subjects::Subject};
 use crate::{
     cluster::{ApiError, KubeApi, Listed, OPEN},
     controller::{
-        index::config::Reader,
         reconcile::state::State,
         shared::{Shared, SyncPoint},
         vitals::Pulse,
     },
+    world::Reader,
 };
 
 /// How long to wait before looking again for a kind that is not installed.
@@ -348,7 +348,7 @@ impl<S: Subject> WatchUpdate<S> {
 trait Receiver: Send {
     /// Reads one event, whose object is text, and applies it to the shared state. Returns the resourceVersion of the object.
     fn receive(&mut self, event: Event<&str>) -> Option<String>;
-    /// Whether objects may be left out of the index.
+    /// Whether objects may be left out of the world.
     fn may_leave_out(&self) -> bool;
 }
 
@@ -565,7 +565,7 @@ mod tests {
         let asked = followed(&shared, 3, Duration::from_secs(20)).await;
         let lists = asked.iter().filter(|(_, query)| !query.contains("watch=true")).count();
         assert_eq!(lists, 4, "{asked:?}");
-        assert!(shared.lock().index.opts_in("ns"));
+        assert!(shared.lock().world.opt_in_of("ns").is_in());
     }
 
     /// Admission waits for the same lock. The subject itself asserts that the state is free.
@@ -573,7 +573,7 @@ mod tests {
     async fn objects_are_read_before_the_state_is_locked() {
         let shared = shared();
         followed(&shared, 0, Duration::from_secs(1)).await;
-        assert!(shared.lock().index.opts_in("ns"));
+        assert!(shared.lock().world.opt_in_of("ns").is_in());
     }
 
     #[tokio::test(start_paused = true)]

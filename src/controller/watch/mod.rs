@@ -33,14 +33,14 @@ use crate::{
 pub async fn watch_all(api: KubeApi, shared: Shared) {
     let mut tasks = JoinSet::new();
     let kinds = Arc::clone(&shared.reader().kinds);
-    for (index, kind) in kinds.iter().enumerate() {
+    for (world, kind) in kinds.iter().enumerate() {
         let of =
             everywhere(&kind.api_version(), &kind.plural, &format!("{}=true", annotations::ENABLED), false);
-        tasks.spawn(follow(api.clone(), of, WorkloadsSubject(index), shared.clone(), shared.sync_point()));
+        tasks.spawn(follow(api.clone(), of, WorkloadsSubject(world), shared.clone(), shared.sync_point()));
     }
-    for (index, kind) in REVISION_KINDS.iter().enumerate() {
+    for (world, kind) in REVISION_KINDS.iter().enumerate() {
         let of = everywhere(&kind.api_version(), kind.plural, annotations::REVISION, false);
-        tasks.spawn(follow(api.clone(), of, RevisionsSubject(index), shared.clone(), shared.sync_point()));
+        tasks.spawn(follow(api.clone(), of, RevisionsSubject(world), shared.clone(), shared.sync_point()));
     }
     let source_kinds = shared.lock().config.source_kinds();
     for &kind in source_kinds {
@@ -162,13 +162,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        cluster::WorkloadKey,
-        controller::{
-            index::{fixture::key, served::Served},
-            reconcile::fixture::{limited, on, set_source, state},
-        },
+        controller::reconcile::fixture::{limited, on, set_source, state},
         resolve::Health,
         telemetry::{Metrics, Readiness},
+        world::{Served, WorkloadKey, fixture::key},
     };
 
     /// The collections and selectors that are listed. Every kind is missing.

@@ -9,28 +9,18 @@ use serde::de::DeserializeSeed as _;
 use super::object::{FromText, PartialObject, RawObject};
 use crate::{
     annotations,
-    cluster::{Owner, Version, WorkloadKey},
     compact::CompactSet,
-    controller::{
-        index::{
-            config::Reader,
-            records::{
-                BoundRecord, KnownSource, NamespaceSettings, Revision, RevisionKey, SnapshotRecord,
-                SourceMeta, User,
-            },
-            shares::ListId,
-            skipped::Unreadable,
-        },
-        name::Name,
-        reconcile::state::State,
-    },
-    gate_settings::Texts,
+    controller::reconcile::state::State,
     json::At,
     kinds::REVISION_KINDS,
-    resolve::{Health, Record, Referrer, SpreadPolicy, Use, Verdict, Workload, order_of_namespace},
-    snapshot::{ObjectName, SourceKind, is_named_after},
+    resolve::{Health, NamespaceOptIn, Record, Referrer, SpreadPolicy, Use, Workload},
+    snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
     uid::Uid,
+    world::{
+        BoundRecord, KnownSource, Name, NamespaceSettings, Owner, Reader, Revision, RevisionKey,
+        SnapshotRecord, SourceMeta, User, Version, WorkloadKey, shares::ListId, skipped::Unreadable,
+    },
 };
 
 /// The part of the state that one watch maintains.
@@ -54,7 +44,7 @@ pub trait Subject: Send + 'static {
     fn known(&self, state: &State) -> Vec<Self::Key>;
     /// Called when every object of this watch is in the state.
     fn listed(&self, _state: &mut State, _now: Timestamp) {}
-    /// The identity of its lists, if objects may be left out of the index. Such a watch lists them again when they may fit.
+    /// The identity of its lists, if objects may be left out of the world. Such a watch lists them again when they may fit.
     fn list_id(&self) -> Option<ListId> {
         None
     }
@@ -102,7 +92,7 @@ impl<R> Parsed<R> {
         match self.record {
             Ok(record) => {
                 state.set_readable(user, now);
-                state.index.set_being_deleted(user, self.is_being_deleted);
+                state.world.set_being_deleted(user, self.is_being_deleted);
                 Some(record)
             }
             // Its references are unknown: it stays an owner of its snapshots.
@@ -156,25 +146,25 @@ impl Subject for WorkloadsSubject {
         let user = User::Workload(key.clone());
         let record = parsed.note(&user, state, now);
         state.apply_workload(key, record, now);
-        state.index.forget_left_out(&user);
+        state.world.forget_left_out(&user);
     }
 
     fn remove(&self, state: &mut State, key: &WorkloadKey, now: Timestamp) {
         let user = User::Workload(key.clone());
-        state.index.shares_mut().note_room(&key.namespace);
+        state.world.shares_mut().note_room(&key.namespace);
         state.set_readable(&user, now);
-        state.index.set_being_deleted(&user, false);
+        state.world.set_being_deleted(&user, false);
         state.apply_workload(key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<WorkloadKey> {
-        let unreadable = state.index.unreadable().filter_map(|(user, _)| match user {
+        let unreadable = state.world.unreadable().filter_map(|(user, _)| match user {
             User::Workload(key) => Some(key),
             User::Revision(_) => None,
         });
         // The watch does not report workloads without the label.
         let labelled =
-            state.index.workloads().map(|(key, _)| key).filter(|key| state.index.joining(key).is_none());
+            state.world.workloads().map(|(key, _)| key).filter(|key| state.world.joining(key).is_none());
         labelled.chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
     }
 
@@ -213,23 +203,23 @@ impl Subject for RevisionsSubject {
         let user = User::Revision(key.clone());
         let revision = parsed.note(&user, state, now);
         state.apply_revision(key, revision, now);
-        state.index.forget_left_out(&user);
+        state.world.forget_left_out(&user);
     }
 
     fn remove(&self, state: &mut State, key: &RevisionKey, now: Timestamp) {
         let user = User::Revision(key.clone());
-        state.index.shares_mut().note_room(&key.namespace);
+        state.world.shares_mut().note_room(&key.namespace);
         state.set_readable(&user, now);
-        state.index.set_being_deleted(&user, false);
+        state.world.set_being_deleted(&user, false);
         state.apply_revision(key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<RevisionKey> {
-        let unreadable = state.index.unreadable().filter_map(|(user, _)| match user {
+        let unreadable = state.world.unreadable().filter_map(|(user, _)| match user {
             User::Revision(key) => Some(key),
             User::Workload(_) => None,
         });
-        state.index.revisions().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
+        state.world.revisions().chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
     }
 
     fn list_id(&self) -> Option<ListId> {
@@ -283,7 +273,7 @@ impl Subject for SnapshotsSubject {
 
     fn known(&self, state: &State) -> Vec<Name> {
         state
-            .index
+            .world
             .snapshots()
             .iter()
             .map(|(name, _)| name)
@@ -295,25 +285,13 @@ impl Subject for SnapshotsSubject {
 
 /// The record of a snapshot; `None` if the object lacks a field that a snapshot has, or its name.
 fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
-    let annotations = meta.annotations.as_ref()?;
-    let (source, digest) =
-        (annotations.get(annotations::SOURCE_NAME)?, annotations.get(annotations::DIGEST)?);
-    let digest = digest.parse().ok()?;
-    if !is_named_after(meta.name.as_deref()?, source, &digest) {
-        return None;
-    }
     let created = meta.creation_timestamp.as_ref()?.0;
-    let annotation = |key: &str| annotations.get(key).map(String::as_str);
+    let record = SnapshotRecord::read(meta.name.as_deref()?, created, |key| annotation(meta, key))?;
     Some(SnapshotRecord {
         uid: meta.uid.as_deref()?.into(),
         resource_version: meta.resource_version.clone()?,
-        source: source.as_str().into(),
-        digest,
-        created,
-        late: SnapshotRecord::read_late(annotation(annotations::CHANGED_AT), created),
         owners: owners(meta),
-        verdict: Verdict::read(annotation).map(Box::new),
-        bytes: SnapshotRecord::read_bytes(annotation(annotations::BYTES)),
+        ..record
     })
 }
 
@@ -338,6 +316,10 @@ fn label<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)
 }
 
+fn annotation<'m>(meta: &'m ObjectMeta, key: &str) -> Option<&'m str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
 impl Subject for LabelledSubject {
     type Object = PartialObject;
     type Key = Name;
@@ -359,13 +341,13 @@ impl Subject for LabelledSubject {
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
-        state.index.shares_mut().note_room(&key.namespace);
+        state.world.shares_mut().note_room(&key.namespace);
         state.set_labelled(key, false, now);
         state.apply_bound(key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<Name> {
-        let known = state.index.labelled().chain(state.index.all_bound());
+        let known = state.world.labelled().chain(state.world.all_bound());
         known.filter(|name| name.object.kind == self.0).cloned().collect()
     }
 
@@ -428,20 +410,20 @@ impl Subject for UsedSourcesSubject {
     fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Reading, now: Timestamp) {
         // A strategy may apply to all objects of a namespace, and nothing uses most of them.
         let [own, with_strategy] = is_limited;
-        let is_used = state.index.source(key).is_some();
-        state.index.set_limited(key, if is_used { with_strategy } else { own });
+        let is_used = state.world.source(key).is_some();
+        state.world.set_limited(key, if is_used { with_strategy } else { own });
         state.apply_source(key, Some(&meta), now);
     }
 
     fn remove(&self, state: &mut State, key: &Name, now: Timestamp) {
-        state.index.set_limited(key, false);
+        state.world.set_limited(key, false);
         state.apply_source(key, None, now);
     }
 
     fn known(&self, state: &State) -> Vec<Name> {
-        let found = state.index.sources().filter(|(_, source)| !matches!(source, KnownSource::Missing));
+        let found = state.world.sources().filter(|(_, source)| !matches!(source, KnownSource::Missing));
         let names = found.map(|(name, _)| name).filter(|name| name.namespace == self.1);
-        let names: BTreeSet<_> = names.chain(state.index.referrers().limited_in(&self.1)).collect();
+        let names: BTreeSet<_> = names.chain(state.world.referrers().limited_in(&self.1)).collect();
         names.into_iter().filter(|name| name.object.kind == self.0).cloned().collect()
     }
 }
@@ -468,7 +450,7 @@ impl Subject for ReferringSubject {
     }
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {
-        state.index.referrers().names_in(&self.0).cloned().collect()
+        state.world.referrers().names_in(&self.0).cloned().collect()
     }
 
     fn listed(&self, state: &mut State, now: Timestamp) {
@@ -486,52 +468,42 @@ fn source_meta(meta: &ObjectMeta) -> SourceMeta {
 impl Subject for NamespacesSubject {
     type Object = PartialObject;
     type Key = Arc<str>;
-    /// Its uid, whether it opts its workloads in, and its settings.
-    type Reading = (Uid, bool, NamespaceSettings);
+    /// Its uid, what its label says about its workloads, and its settings.
+    type Reading = (Uid, NamespaceOptIn, NamespaceSettings);
 
     fn key(&self, object: &Self::Object) -> Arc<str> {
         name_of(&object.metadata)
     }
 
     fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Reading {
-        let annotations = object.metadata.annotations.as_ref();
-        let annotation = |key: &str| annotations.and_then(|annotations| annotations.get(key));
-        let group = label(&object.metadata, annotations::GROUP).filter(|group| !group.is_empty());
-        let settings = NamespaceSettings {
-            gates: Texts::read(|key| annotation(key).map(String::as_str)),
-            group: group.map(Arc::from),
-            group_revert: label(&object.metadata, annotations::GROUP_REVERT) == Some("true"),
-            order: annotation(annotations::ORDER)
-                .map(|order| annotations::bounded(order))
-                .map(|order| order_of_namespace(&name_of(&object.metadata), order).map_err(Box::from)),
-            strategy: annotation(annotations::STRATEGY).map(|name| annotations::bounded(name).into()),
-            live_secrets: annotation(annotations::SECRETS_MODE).is_some_and(|mode| mode == "live"),
-        };
+        let meta = &object.metadata;
+        let name = name_of(meta);
+        let settings = NamespaceSettings::read(&name, |key| label(meta, key), |key| annotation(meta, key));
         let uid = object.metadata.uid.as_deref().unwrap_or_default().into();
-        (uid, label(&object.metadata, annotations::ENABLED) == Some("true"), settings)
+        (uid, NamespaceOptIn::read(label(&object.metadata, annotations::ENABLED)), settings)
     }
 
     fn apply(
         &self,
         state: &mut State,
         key: &Arc<str>,
-        (uid, enabled, settings): Self::Reading,
+        (uid, opt_in, settings): Self::Reading,
         now: Timestamp,
     ) {
         state.apply_namespace_uid(key, Some(uid), now);
         // A workload that its namespace opts in must not roll before the window is known.
         state.apply_namespace_settings(key, settings, now);
-        state.apply_namespace(key, enabled, now);
+        state.apply_namespace(key, opt_in, now);
     }
 
     fn remove(&self, state: &mut State, key: &Arc<str>, now: Timestamp) {
         state.apply_namespace_uid(key, None, now);
         state.apply_namespace_settings(key, NamespaceSettings::default(), now);
-        state.apply_namespace(key, false, now);
+        state.apply_namespace(key, NamespaceOptIn::Out, now);
     }
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {
-        state.index.namespaces().cloned().collect()
+        state.world.namespaces().cloned().collect()
     }
 }
 
@@ -542,12 +514,12 @@ mod tests {
     use super::*;
     use crate::{
         controller::{
-            index::fixture::{key, record, source, used},
             reconcile::fixture::{at, limited, set_source, state},
             watch::follow::take,
         },
         kinds::Kinds,
         resolve::Record,
+        world::fixture::{key, record, source, used},
     };
     use kube::runtime::watcher::Event;
 
@@ -662,13 +634,13 @@ mod tests {
         let elsewhere = WorkloadKey { namespace: "other".into(), ..key("web") };
         let with_users = || {
             let mut state = state(&[("web", &web)]);
-            state.index.apply_workload(
+            state.world.apply_workload(
                 &elsewhere,
                 Some(Record { uid: "e".into(), ..web.clone() }),
                 &mut Vec::new(),
             );
             for name in ["a", "b"] {
-                state.index.set_read(&source(name), None, &mut Vec::new());
+                state.world.set_read(&source(name), None, &mut Vec::new());
             }
             state
         };
@@ -691,7 +663,7 @@ mod tests {
         let bound = json!({"metadata": {"labels": {(annotations::ENABLED): "bind"}}});
         let labelled = LabelledSubject(SourceKind::ConfigMap);
         list(&labelled, &mut state, &[&named("a", bound)]);
-        assert!(!state.index.is_labelled(&source("a")), "a bound source gets no snapshots");
+        assert!(!state.world.is_labelled(&source("a")), "a bound source gets no snapshots");
         assert_eq!(InNamespace(labelled, "other".into()).known(&state).len(), 0);
     }
 
@@ -729,7 +701,7 @@ mod tests {
             let object = json!({"metadata": {"labels": {(annotations::GROUP): "g", (annotations::GROUP_REVERT): label}}});
             let object = PartialObject::from_text(&named("a", object));
             take(&NamespacesSubject, &mut state, Event::Apply(object), &mut None, at(1));
-            assert_eq!(state.index.groups().reverts_with_group("a"), reverts, "{label:?}");
+            assert_eq!(state.world.groups().reverts_with_group("a"), reverts, "{label:?}");
         }
     }
 
@@ -744,7 +716,7 @@ mod tests {
                 take(&NamespacesSubject, &mut state, Event::Apply(object), &mut None, at(1));
             }
             let source = Name::new("a", source("demo").object);
-            assert_eq!(state.index.is_grouped(&source), is_grouped, "{label:?}");
+            assert_eq!(state.world.is_grouped(&source), is_grouped, "{label:?}");
         }
     }
 }

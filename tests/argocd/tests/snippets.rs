@@ -156,6 +156,36 @@ fn health_of_snapshots_shows_refusals() {
 }
 
 #[test]
+fn health_of_sources_shows_their_change() {
+    let source = json!({"metadata": {"name": "demo", "annotations": {"confrev.dev/report": "true"}}});
+    let change = |phase: &str, gate: &str| {
+        let gate = if gate.is_empty() { String::new() } else { format!(r#""gate":"{gate}","#) };
+        format!(
+            r#"{{"digest":"sha256:1","phase":"{phase}","moved":1,"of":3,{gate}"since":"2026-01-01T00:00:00Z"}}"#
+        )
+    };
+    for kind in ["ConfigMap", "Secret"] {
+        assert_eq!(health(kind, &source).0, "Progressing", "{kind}: it is not known yet");
+        for (phase, gate, status, message) in [
+            ("complete", "", "Healthy", ""),
+            ("rolling", "", "Progressing", "rolling, 1 of 3 workloads have the content"),
+            ("waiting", "wave", "Progressing", "waiting, 1 of 3 workloads have the content, gate wave"),
+            (
+                "waiting",
+                "max-in-flight",
+                "Progressing",
+                "waiting, 1 of 3 workloads have the content, gate max-in-flight",
+            ),
+            ("waiting", "failed", "Degraded", "waiting, 1 of 3 workloads have the content, gate failed"),
+            ("refused", "refused", "Degraded", "refused, 1 of 3 workloads have the content, gate refused"),
+        ] {
+            let said = with(&source, "/metadata/annotations/confrev.dev~1change", json!(change(phase, gate)));
+            assert_eq!(health(kind, &said), (status.to_owned(), message.to_owned()), "{kind} {phase} {gate}");
+        }
+    }
+}
+
+#[test]
 fn actions_are_offered_to_opted_in_workloads() {
     for (kind, object) in [("apps_Deployment", deployment()), ("argoproj.io_Rollout", rollout())] {
         let (discovery, scripts) = actions(kind);

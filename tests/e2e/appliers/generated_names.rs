@@ -94,7 +94,14 @@ impl Site {
                 config["metadata"]["labels"] = self.labels();
                 let prune =
                     ["apply", "--prune", "--selector=part-of=shop", "--prune-allowlist=core/v1/ConfigMap"];
-                self.world.with_file(&prune, &list(&[config, self.manifest(&name)]))
+                let manifests = list(&[config, self.manifest(&name)]);
+                // It lists the objects and then deletes them, and fails if the garbage collector has deleted one meanwhile.
+                wait_for("what is pruned to be there until then", LIMIT, || {
+                    let output = self.world.with_file(&prune, &manifests);
+                    let is_gone =
+                        ["error pruning", "not found"].iter().all(|text| output.stderr.contains(text));
+                    if is_gone { Err(output.stderr) } else { Ok(output) }
+                })
             }
         };
         output.ok();

@@ -17,6 +17,7 @@ mod tools;
 
 mod argo_cd;
 mod bad_value;
+mod change_states;
 mod corpus;
 mod examples;
 mod generated_names;

@@ -1,13 +1,17 @@
 //! Migrations from other tools to confrev, as the page describes. The other tool has written into the workload; one write
 //! removes the tool's annotation and opts the workload in, and the workload restarts once.
 
+use std::time::Duration;
+
+use confrev_controlplane::{holds_for, wait_for};
 use serde_json::json;
 
+use crate::helm::run;
 use crate::manifests::{Kind, Workload, config_map, list};
 use crate::page::Page;
 use crate::page_commands::yaml_under;
 use crate::shared::running;
-use crate::world::World;
+use crate::world::{LIMIT, World, expect};
 
 const PAGE: &str = "docs/migrating.md";
 
@@ -22,6 +26,13 @@ impl Page {
         page.reads("web", &["blue"; 2]);
         page.world.wait_at_rest();
         page
+    }
+
+    /// Types the next line with the name of its namespace in place of that of the page.
+    #[track_caller]
+    fn types_in_its_namespace(&mut self, beginning: &str) -> String {
+        let line = self.reader.next(beginning).line.replace("shop", self.world.name());
+        run(self.reader.command("bash").args(["-c", &line])).ok()
     }
 
     /// Waits until the workload is resolved and at rest. Returns the number of its ReplicaSets.
@@ -40,6 +51,25 @@ fn web() -> Workload {
 
 fn hash() -> serde_json::Value {
     json!({"metadata": {"annotations": {"wave.pusher.com/config-hash": "0a53c71d"}}})
+}
+
+#[test]
+fn migration_of_a_namespace_restarts_nothing() {
+    let _confrev = running();
+    let mut page = Page::with_another_tool(("note", "x"), &json!({}));
+    let before = page.replica_sets("web");
+    page.reader.open("docs/migrating.md", "A namespace without a restart");
+    let said = page.types_in_its_namespace("kubectl confrev impact --opt-in ");
+    assert!(said.contains("Deployment/web") && said.contains("yes"), "{said}");
+    page.types_in_its_namespace("kubectl label namespace ");
+    let said = page.types_in_its_namespace("kubectl confrev status ");
+    assert!(said.contains("not protected"), "{said}");
+    page.world.apply(&config_map("demo", "green")).ok();
+    holds_for("no restart", Duration::from_secs(3), || expect(&page.replica_sets("web"), &before));
+    wait_for("the next deployment to be opted in", LIMIT, || {
+        page.world.kubectl(&["rollout", "restart", "deployment/web"]).ok();
+        page.world.resolves_to(&web(), "demo", "green")
+    });
 }
 
 #[test]

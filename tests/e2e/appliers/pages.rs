@@ -94,6 +94,11 @@ fn commands_of_the_page_print_its_output() {
     page.reader.says("kubectl confrev unpin rollout/web");
     page.reads("web", &["blue", "blue", "blue", "green"]);
     page.types("kubectl confrev unpin rollout/web --source demo");
+    page.reader.open("docs/commands.md", "roll");
+    page.types_each(&[
+        "kubectl confrev roll rollout/web",
+        "kubectl confrev roll rollout/web --source demo --dry-run",
+    ]);
     page.reader.open("docs/commands.md", "pin");
     page.types("kubectl confrev pin rollout/web demo '~1'");
     page.reads("web", &["blue"; 4]);

@@ -611,6 +611,7 @@ fn content_and_labels_of_sources_stay() {
         trial.create(&path, &bare);
         let snapshots = format!("{path}?fieldManager=confrev");
         created(&trial.confrev, &snapshots, &snapshot("demo-0123456789"));
+        states_of_confrev(&trial, plural, kind);
 
         let text = json!({"data": {"text": "ZXZpbA=="}});
         let foreign = metadata(json!({"labels": {"team": "evil"}}));
@@ -668,6 +669,47 @@ fn content_and_labels_of_sources_stay() {
         owners_of_confrev(&trial, plural, kind, &mine, &theirs);
     }
     trial.done();
+}
+
+/// confrev writes how far a change has come only where that is reported, and nothing with it.
+fn states_of_confrev(trial: &Trial, plural: &str, kind: &str) {
+    let metadata = |change: Value| json!({"metadata": change});
+    let valid = r#"{"digest":"sha256:4a","phase":"waiting","moved":1,"of":2,"gate":"wave","since":"2026-01-01T00:00:00Z"}"#;
+    let state = |value: Value| json!({"annotations": {"confrev.dev/change": value}});
+    let with = |name: &str, annotations: Value| {
+        let mut object = source(name);
+        object["metadata"]["annotations"] = annotations;
+        trial.create(&trial.path(plural), &object);
+    };
+    with("reported", json!({"confrev.dev/report": "true"}));
+    with("silent", json!({"confrev.dev/report": "false", "confrev.dev/change": "{}"}));
+    let account =
+        trial.create(&trial.path("serviceaccounts"), &json!({"metadata": {"generateName": "state-"}}));
+    for (name, what, change) in [
+        ("plain", "a state that is not asked for", state(json!(valid))),
+        ("silent", "a state that is not wanted", state(json!(valid))),
+        ("reported", "another text", state(json!("all is well"))),
+        ("reported", "a long text", state(json!(valid.replace("4a", &"4a".repeat(300))))),
+        ("reported", "the request", json!({"annotations": {"confrev.dev/report": null}})),
+        (
+            "reported",
+            "another annotation with the state",
+            json!({"annotations": {"confrev.dev/change": valid, "confrev.dev/keep": "9"}}),
+        ),
+        (
+            "reported",
+            "an owner with the state",
+            json!({"annotations": {"confrev.dev/change": valid}, "ownerReferences": [owner(&account)]}),
+        ),
+    ] {
+        let subject = format!("{kind} {}/{name}", trial.namespace.name());
+        refused(what, &subject, trial.confrev.patch(&trial.dry(plural, name), MERGE, &metadata(change)));
+    }
+    for (name, what, change) in
+        [("reported", "a state", state(json!(valid))), ("silent", "a removal", state(Value::Null))]
+    {
+        allowed(what, trial.confrev.patch(&trial.dry(plural, name), MERGE, &metadata(change)));
+    }
 }
 
 /// confrev removes only the owners that it added from an object that is no longer bound.
@@ -830,6 +872,18 @@ fn only_own_analysis_runs_are_written() {
         ),
     ] {
         refused(what, &subject("new"), trial.confrev.post(&dry, &run("new", &labels, owners)));
+    }
+    let mut elsewhere = of_source.clone();
+    elsewhere["apiVersion"] = json!("other.dev/v1");
+    refused(
+        "a kind of another group",
+        &subject("new"),
+        trial.confrev.post(&dry, &run("new", &mine, json!([elsewhere]))),
+    );
+    for excluded in ["kube-system", "confrev"] {
+        let path = format!("/apis/argoproj.io/v1alpha1/namespaces/{excluded}/analysisruns?dryRun=All");
+        let answer = trial.confrev.post(&path, &run("new", &mine, json!([of_source])));
+        refused("an excluded namespace", &format!("AnalysisRun {excluded}/new"), answer);
     }
     allowed("a run of a source", trial.confrev.post(&path, &run("own", &mine, json!([of_source]))));
     trial.create(&path, &run("theirs", &json!({"team": "shop"}), json!([])));
@@ -1096,16 +1150,7 @@ fn each_rule_refuses_something_no_other_does() {
     let binding = ["create", "rolebinding", "more", "--role=more", "--serviceaccount=confrev:confrev"];
     kubectl(&[&binding[..], &namespace].concat());
     let attempts = one_for_each_rule(&trial);
-    // The controller manager compiles each expression for each kind, with all variables.
-    let policy = wait_for("the types of the policy to be checked", 4 * LIMIT, || {
-        let policy = admin.get(POLICY).1;
-        if policy["status"]["typeChecking"].is_object() {
-            Ok(policy)
-        } else {
-            Err(policy["status"].to_string())
-        }
-    });
-    assert_eq!(policy["status"]["typeChecking"]["expressionWarnings"], Value::Null);
+    let policy = admin.get(POLICY).1;
     let rules = policy["spec"]["validations"].as_array().unwrap();
     assert_eq!(rules.len(), attempts.len(), "one attempt for each rule");
     let set = |rules: &[Value]| {

@@ -201,12 +201,12 @@ fn finds_out_what_is_wrong(admin: &mut Administrator) {
     let status = admin.reader.types("kubectl confrev status -A");
     assert!(status.contains("Deployment/web") && status.contains("pinned: demo"), "{status}");
     admin.reader.open("docs/troubleshooting.md", "A ConfigMap changed and nothing rolls");
-    let impact = admin.reader.types("kubectl confrev impact");
-    assert!(impact.contains("Deployment/web"), "{impact}");
     let status = admin.reader.types("kubectl confrev status");
     assert!(status.contains("pinned: demo"), "{status}");
     let described = admin.reader.types("kubectl describe");
     assert!(described.contains("Pinned"), "{described}");
+    let impact = admin.reader.types("kubectl confrev impact");
+    assert!(impact.contains("Deployment/web"), "{impact}");
     let lease = admin.reader.types("kubectl --namespace confrev get lease");
     assert!(lease.lines().count() == 2, "{lease}");
 }

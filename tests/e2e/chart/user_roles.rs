@@ -82,8 +82,10 @@ impl Person {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
+        let place: &[&str] =
+            if arguments.contains(&"--all-namespaces") { &[] } else { &["--namespace", PLACE] };
         let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_confrev")));
-        command.args(arguments).args(["--namespace", PLACE]).env("KUBECONFIG", &self.kubeconfig);
+        command.args(arguments).args(place).env("KUBECONFIG", &self.kubeconfig);
         command.output().expect("the program runs")
     }
 
@@ -138,9 +140,15 @@ fn roles_of_users_hold_exactly_what_commands_need() {
     apply(&bare, PLACE, &source("B")).ok();
     let viewer_reads = |person: &Person| {
         person.does("wait demo --timeout=60s");
-        for line in
-            ["status", "tree deployment/deployment", "history demo", "impact demo", "prune", "version"]
-        {
+        for line in [
+            "status",
+            "status --all-namespaces",
+            "tree deployment/deployment",
+            "history demo",
+            "impact demo",
+            "prune",
+            "version",
+        ] {
             person.does(line);
         }
         for object in ["deployment/deployment", "deployment/deployment@1", "statefulset/statefulset@1"] {

@@ -207,6 +207,7 @@ fn program() -> Vec<Row> {
     vec![
         option("rollRate", json!(7), "--roll-rate=7"),
         option("settle", json!("2s"), "--settle=2s"),
+        option("reportChanges", json!(true), "--report-changes"),
         option("orphanGrace", json!("1h"), "--orphan-grace=1h"),
         option("maxSnapshotBytes", json!(32), "--max-snapshot-bytes=32"),
         option("copiedLabels", json!(["team"]), "--copied-labels=team"),

@@ -5,11 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use confrev_controlplane::{holds_for, wait_for};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::commands::Commands as _;
 use crate::manifests::Workload;
 use crate::shared::running;
-use crate::world::{LIMIT, World, each_kind, expect};
+use crate::world::{LIMIT, World, each_kind, expect, text};
 
 /// Checks that the workload has no label or annotation of confrev's, and that its template names the source.
 fn is_as_written(world: &World, web: &Workload) -> Result<(), String> {
@@ -84,6 +85,50 @@ fn later_namespace_label_opts_workloads_in_and_out() {
     });
 }
 
+/// The label `next` of a namespace restarts nothing.
+#[test]
+fn next_deployment_opts_a_workload_in() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("opt-next");
+        let workload = |name: &str| Workload::new(kind, name, &["demo"]).replicas(0).enabled(None);
+        let (web, late) = (workload("web"), workload("late"));
+        world.set_config("demo", "A");
+        for workload in [&web, &late] {
+            world.apply(&workload.manifest()).ok();
+        }
+        world.opt_in_next(&workload("probe").manifest());
+        let states = || {
+            let rows = world.confrev_json(&["status"]);
+            let cell = |row: &Value| {
+                let name = text(&row["workload"]).split_once('/').expect("a kind").1.to_owned();
+                (name, row["template"].as_str().map(str::to_owned))
+            };
+            rows.as_array().expect("a list").iter().map(cell).collect::<Vec<_>>()
+        };
+        let row = |name: &str, is_protected: bool| {
+            (name.to_owned(), (!is_protected).then(|| "not protected".to_owned()))
+        };
+        world.set_config("demo", "B");
+        world.patch(&web, &json!({"metadata": {"annotations": {"note": "x"}}}));
+        world.kubectl(&["scale", &web.reference(), "--replicas=1"]).ok();
+        holds_for("no change", Duration::from_secs(3), || {
+            [&web, &late].iter().try_for_each(|workload| is_as_written(&world, workload))
+        });
+        assert_eq!(states(), [row("late", false), row("web", false)]);
+
+        world.patch(&web, &json!({"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}}}));
+        world.resolves_to(&web, "demo", "B").unwrap();
+        assert_eq!(states(), [row("late", false), row("web", true)]);
+        world.set_config("demo", "C");
+        world.wait_resolved(&web, "demo", "C");
+        is_as_written(&world, &late).unwrap();
+        let label = "confrev.dev/enabled=true";
+        world.cluster.kubectl(&["label", "namespace", world.name(), "--overwrite", label]).run().ok();
+        world.wait_resolved(&late, "demo", "C");
+    });
+}
+
 /// Without the mark, the label would count as the workload's own, and would stay when the namespace opts out.
 #[test]
 fn removed_mark_of_namespace_is_restored() {
@@ -101,6 +146,32 @@ fn removed_mark_of_namespace_is_restored() {
         world.cluster.kubectl(&["label", "namespace", world.name(), "confrev.dev/enabled-"]).run().ok();
         wait_for("the workload to be as its user wrote it", LIMIT, || is_as_written(&world, &web));
         assert_eq!(world.live(&web)["metadata"]["labels"]["confrev.dev/enabled"], json!(null));
+    });
+}
+
+/// The label that its namespace gave a workload opts nothing in where the workload is copied to.
+#[test]
+fn copy_in_another_namespace_is_not_opted_in() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::labelled("opt-copy", &[("confrev.dev/enabled", "true")]);
+        let elsewhere = World::new("opt-copy");
+        let web = Workload::new(kind, "web", &["demo"]).replicas(0).enabled(None);
+        for world in [&world, &elsewhere] {
+            world.set_config("demo", "A");
+        }
+        world.apply(&web.manifest()).ok();
+        world.resolves_to(&web, "demo", "A").unwrap();
+        let mut copy = world.live(&web);
+        copy["metadata"]["namespace"] = json!(elsewhere.name());
+        for field in ["uid", "resourceVersion", "managedFields"] {
+            copy["metadata"].as_object_mut().unwrap().remove(field);
+        }
+        elsewhere.with_file(&["create"], &copy).ok();
+        is_as_written(&elsewhere, &web).unwrap();
+        assert_eq!(elsewhere.live(&web)["metadata"]["labels"]["confrev.dev/enabled"], json!(null));
+        elsewhere.set_config("demo", "B");
+        holds_for("no roll", Duration::from_secs(3), || is_as_written(&elsewhere, &web));
     });
 }
 

@@ -89,6 +89,30 @@ fn new_value_of_roll_ends_a_pin() {
     });
 }
 
+/// The clock of an earlier leader was ahead.
+#[test]
+fn workload_moves_after_a_plan_of_the_future() {
+    let _confrev = running();
+    each_kind(|kind| {
+        let world = World::new("future-plan");
+        let future = "auto-2099-01-01T00:00:00.000Z";
+        let web = Workload::new(kind, "web", &["demo"]).replicas(1).annotation("roll", future);
+        let of_web = |key: &str| text(&world.live(&web)["metadata"]["annotations"][key]);
+        world.set_config("demo", "A");
+        world.kubectl(&["annotate", "configmap", "demo", "confrev.dev/max-in-flight=1"]).ok();
+        world.apply(&web.manifest()).ok();
+        world.wait_reads(&web, "demo", &["A"]);
+        assert_eq!(of_web("confrev.dev/roll"), future);
+        for content in ["B", "C"] {
+            world.set_config("demo", content);
+            world.wait_reads(&web, "demo", &[content]);
+        }
+        let (roll, state) = (of_web("confrev.dev/roll"), of_web("confrev.dev/state"));
+        assert!(roll.starts_with("auto-2099-01-01T00:00:00.002Z"), "{roll}");
+        assert!(state.contains(r#""moved":"#), "the controller knows that it moved the workload: {state}");
+    });
+}
+
 /// Without `confrev.dev/keep`, the source keeps one.
 #[test]
 fn source_keeps_as_many_snapshots_as_configured() {

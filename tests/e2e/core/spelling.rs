@@ -26,7 +26,12 @@ fn keys_without_effect_are_warned_about() {
     });
     let [namespace, bare, web] = [&*namespace, "deployment/bare", "deployment/web"];
     for (verb, object, key, part) in [
-        ("label", namespace, "enabled=yes", "enabled=yes of a namespace has no effect: use true or false"),
+        (
+            "label",
+            namespace,
+            "enabled=yes",
+            "enabled=yes of a namespace has no effect: use true, next or false",
+        ),
         (
             "label",
             namespace,

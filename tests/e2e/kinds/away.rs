@@ -151,6 +151,31 @@ fn every_kind_keeps_its_config_in_an_outage() {
     each(&scenes, Scene::is_decided_afterwards);
 }
 
+/// Only what was deployed meanwhile is opted in, once.
+#[test]
+fn deployment_of_an_outage_is_opted_in_afterwards() {
+    let mut confrev = exclusive();
+    let world = World::new("away-next");
+    let load = |name: &str| Load::new("deployments", name, &["demo"]).unlabelled();
+    let (web, late) = (load("web"), load("late"));
+    world.set_config("demo", "A");
+    for load in [&web, &late] {
+        load.apply(&world).ok();
+    }
+    world.opt_in_next(&load("probe").manifest);
+    confrev.stop();
+    with_image(&web, "app:2").apply(&world).ok();
+    world.kubectl(&["scale", &late.reference(), "--replicas=3"]).ok();
+    assert_eq!(marks(&web, &world)[0], "true");
+    assert_eq!(marks(&late, &world)[0], Value::Null);
+    confrev.start();
+    web.wait_resolved(&world, "demo", "A");
+    assert_eq!(marks(&web, &world), [Value::Null, Value::Null]);
+    holds_for("the other workload", Duration::from_secs(3), || {
+        expect(&late.live(&world)["metadata"]["labels"]["confrev.dev/enabled"], &Value::Null)
+    });
+}
+
 /// How long the API server waits for a hanging confrev here, in seconds. Other tests wait longer.
 const PATIENCE: u32 = 2;
 

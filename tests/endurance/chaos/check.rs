@@ -40,8 +40,11 @@ impl Seen {
     /// The versions of all objects.
     fn versions(&self) -> BTreeSet<String> {
         let all = self.workloads.values().chain(&self.revisions).chain(self.snapshots.values());
-        all.map(|object| format!("{} {}", object["metadata"]["uid"], object["metadata"]["resourceVersion"]))
-            .collect()
+        let version = |object: &Value| {
+            let metadata = &object["metadata"];
+            format!("{} {} {}", metadata["name"], metadata["uid"], metadata["resourceVersion"])
+        };
+        all.map(version).collect()
     }
 
     /// Returns the first broken promise.
@@ -173,21 +176,26 @@ impl Seen {
 /// Waits until every promise holds and nothing changes any more. A promise that is still broken then is a loss.
 pub(crate) fn rest(site: &Site, groups: &[Group], plain: &[Held], waves: &Waves) {
     let start = Instant::now();
-    let (mut since, mut versions) = (Instant::now(), BTreeSet::new());
+    let (mut since, mut versions, mut changed) = (Instant::now(), BTreeSet::new(), Vec::new());
     loop {
         let seen = Seen::look(site);
         let broken = match &seen {
             Err(reason) => Some(reason.clone()),
             Ok(seen) => {
-                if seen.versions() != versions {
-                    (since, versions) = (Instant::now(), seen.versions());
+                let found = seen.versions();
+                if found != versions {
+                    changed = found.symmetric_difference(&versions).cloned().collect();
+                    (since, versions) = (Instant::now(), found);
                 }
                 seen.check(groups, plain, waves).err()
             }
         };
         match broken {
             None if since.elapsed() >= QUIET => return,
-            None if start.elapsed() > LIMIT => return site.lost("quiet", "the objects do not come to rest"),
+            None if start.elapsed() > LIMIT => {
+                return site
+                    .lost("quiet", format!("the objects do not come to rest: {}", changed.join(", ")));
+            }
             Some(reason) if start.elapsed() > LIMIT => return site.lost("at rest", reason),
             _ => std::thread::sleep(PAUSE),
         }

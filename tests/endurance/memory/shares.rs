@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use confrev::{
     annotations,
-    cluster::{Owner, Version},
-    controller::{
-        BoundRecord, INDEX_TOTAL, NAMESPACE_SHARE, Name, REVISIONS_SHARE, RawObject, RevisionsSubject, State,
-        WorkloadsSubject, take,
-    },
+    controller::{RawObject, RevisionsSubject, State, WorkloadsSubject, take},
     kinds::{Kinds, REVISION_KINDS},
     snapshot::{ObjectName, SourceKind},
+    world::{BoundRecord, INDEX_TOTAL, NAMESPACE_SHARE, Name, Owner, REVISIONS_SHARE, Version},
 };
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;

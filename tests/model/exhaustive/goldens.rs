@@ -142,7 +142,7 @@ impl<'a> Tie<'a> {
     /// The gates that the commands name.
     fn said(&self) -> Vec<(&'static str, String)> {
         let status = &self.answers["status"];
-        let is_waiting = |state: &str| matches!(state, "pending" | "refused");
+        let is_waiting = |state: &str| matches!(state, "pending" | "refused" | "held" | "paused");
         let gate = |answer: &Value| match (answer["gate"].as_str(), answer["reason"].as_str()) {
             (Some(gate), _) => gate.to_owned(),
             (None, Some(reason)) => format!("{reason:?}"),
@@ -151,6 +151,8 @@ impl<'a> Tie<'a> {
         let of_status = match text(&status["state"]) {
             "refused" => "refused".to_owned(),
             "pending" => gate(status),
+            // It is kept from the content only if it is behind.
+            "held" | "paused" if status["gate"].is_string() => gate(status),
             _ => "-".to_owned(),
         };
         let (wait, source) = (text(&self.answers["wait"]), text(&status["source"]));
@@ -159,9 +161,12 @@ impl<'a> Tie<'a> {
             about.unwrap_or_default().split_once(": ").unwrap_or((about.unwrap_or_default(), ""));
         let of_wait = match (state, reason) {
             (state, _) if !is_waiting(state) => "-".to_owned(),
+            ("held" | "paused", _) if !status["gate"].is_string() => "-".to_owned(),
             ("refused", _) => "refused".to_owned(),
             (_, "") => OPEN.to_owned(),
             (_, reason) if status["reason"] == reason => of_status.clone(),
+            // A command that ends it follows.
+            ("held" | "paused", reason) if reason.starts_with(text(&status["reason"])) => of_status.clone(),
             (_, reason) => format!("{reason:?}"),
         };
         let impact = &self.answers["impact"];
@@ -169,6 +174,7 @@ impl<'a> Tie<'a> {
             "yes" => OPEN.to_owned(),
             "later" => gate(impact),
             "refused" => "refused".to_owned(),
+            _ if impact["gate"].is_string() => gate(impact),
             _ => "-".to_owned(),
         };
         let mut said = vec![("status", of_status), ("wait", of_wait), ("impact", of_impact)];

@@ -23,7 +23,7 @@ use std::{
     time::Instant,
 };
 
-use confrev::controller::ShareLimits;
+use confrev::world::ShareLimits;
 use play::{Play, State};
 use scenarios::{Scenario, asked, scenarios};
 

@@ -1,6 +1,6 @@
 //! Every scenario with replicas that know only a part of each namespace: every promise holds at each rest.
 
-use confrev::controller::ShareLimits;
+use confrev::world::ShareLimits;
 
 use super::{Run, Scenario, recorded, run_sharing, side_by_side};
 

@@ -94,7 +94,7 @@ impl Real {
         }
         let between = came_between(old.as_deref(), &stored, before.roll);
         let wanted = if between { (*stored).clone() } else { asked_for(&stored, before) };
-        let by_namespace = self.model.store().namespace_enabled(&key.namespace);
+        let by_namespace = self.model.store().opt_in_of(&key.namespace).is_in();
         if !selects(by_namespace, key.kind, &wanted, old.as_deref()) {
             // No webhook was called, whatever tool wrote.
             let named = |object: &Value| stated(&object["spec"]["template"]);

@@ -127,7 +127,7 @@ impl Real {
                 });
             }
             Event::DeleteWorkload { workload } => self.delete(&workload_key(workload)),
-            Event::Namespace { namespace, enabled } => self.label_namespace(NAMESPACES[namespace], enabled),
+            Event::Namespace { namespace, opt_in } => self.label_namespace(NAMESPACES[namespace], opt_in),
             Event::RecreateNamespace { namespace } => self.recreate_namespace(NAMESPACES[namespace]),
             Event::Squat { source, content: number } => self.squat(source, number),
             Event::DeleteSnapshot { nth } => self.delete_snapshot(nth),
@@ -222,11 +222,14 @@ impl Real {
         });
     }
 
-    fn label_namespace(&self, namespace: &str, enabled: bool) {
+    fn label_namespace(&self, namespace: &str, opt_in: Option<&str>) {
         let real = self.namespace(namespace);
-        let label = if enabled { "confrev.dev/enabled=true" } else { "confrev.dev/enabled-" };
-        self.cluster.kubectl(&["label", "namespace", real, "--overwrite", label]).run().ok();
-        self.wait_selected(namespace, enabled);
+        let label = opt_in.map_or_else(
+            || format!("{}-", annotations::ENABLED),
+            |value| format!("{}={value}", annotations::ENABLED),
+        );
+        self.cluster.kubectl(&["label", "namespace", real, "--overwrite", &label]).run().ok();
+        self.wait_selected(namespace, opt_in.is_some());
         self.look();
     }
 

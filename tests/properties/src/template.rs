@@ -8,7 +8,9 @@ use std::{
 use confrev::{
     annotations,
     kinds::{Kinds, WorkloadKind},
-    resolve::{self, Carried, Decision, Facts, NamespaceFacts, Need, Request, Spares, Workload},
+    resolve::{
+        self, Carried, Decision, Facts, NamespaceFacts, NamespaceOptIn, Need, Request, Spares, Workload,
+    },
     snapshot::{ObjectName, Rotated, SourceKind, snapshot_name},
     template::revision_of,
 };
@@ -99,7 +101,7 @@ fn decide(request: &Request<'_>, world: &World) -> Decision {
             match need {
                 Need::Namespace => {
                     facts.set_namespace(NamespaceFacts {
-                        enabled: true,
+                        opt_in: NamespaceOptIn::Now,
                         secrets: true,
                         ..NamespaceFacts::default()
                     });

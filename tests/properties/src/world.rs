@@ -7,12 +7,10 @@ use std::{
 
 use confrev::{
     annotations,
-    cluster::{
-        Api, ApiError, Candidate, Created, Event, LiveWorkload, Owner, Precondition, Usage, Version,
-        WorkloadKey,
-    },
-    resolve::{Analysis, NamespaceFacts, Observed, Past, Record, RevisionsOf, TargetRef, Verdict},
+    cluster::{Api, ApiError, Candidate, Created, Event, LiveWorkload, Usage},
+    resolve::{Analysis, NamespaceFacts, NamespaceOptIn, Observed, Past, Record, RevisionsOf, TargetRef},
     snapshot::{DIGITS, Identity, Made, ObjectName, is_object_name, is_spare, snapshot_json},
+    world::{Owner, Precondition, Version, WorkloadKey},
 };
 use serde_json::{Value, json};
 
@@ -136,7 +134,7 @@ impl Api for World {
     }
 
     async fn namespace(&self, _: &str) -> Result<NamespaceFacts, ApiError> {
-        Ok(NamespaceFacts { enabled: true, secrets: true, ..NamespaceFacts::default() })
+        Ok(NamespaceFacts { opt_in: NamespaceOptIn::Now, secrets: true, ..NamespaceFacts::default() })
     }
 
     async fn is_enabled(&self, _: &str, target: &TargetRef) -> Result<Option<bool>, ApiError> {
@@ -175,14 +173,14 @@ impl Api for World {
         panic!("admission sets no owners")
     }
 
-    async fn set_verdict(
+    async fn set_annotation(
         &self,
         _: &str,
         _: &ObjectName,
         _: &Version,
-        _: &Verdict,
+        _: (&'static str, Option<String>),
     ) -> Result<String, ApiError> {
-        unreachable!("admission writes no verdict")
+        unreachable!("admission writes no annotation")
     }
 
     async fn set_changed_by(&self, _: &str, _: &ObjectName, _: &Version, _: &str) -> Result<(), ApiError> {
@@ -237,7 +235,11 @@ impl Api for World {
         panic!("no AnalysisRun exists")
     }
 
-    async fn unlabelled(&self, _: &str) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
+    async fn unlabelled(
+        &self,
+        _: &str,
+        _: NamespaceOptIn,
+    ) -> Result<Vec<(WorkloadKey, Candidate)>, ApiError> {
         panic!("admission lists nothing")
     }
 }

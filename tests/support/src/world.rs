@@ -98,6 +98,18 @@ impl World {
         self.with_file(&["apply"], object)
     }
 
+    /// Lets the namespace opt in each workload with its next deployment. The API server learns of the label from a watch: waits until it
+    /// sends creations to confrev. `probe`: a workload without a label, of which only a dry run is made.
+    #[track_caller]
+    pub fn opt_in_next(&self, probe: &Value) {
+        let label = format!("{}=next", annotations::ENABLED);
+        self.cluster.kubectl(&["label", "namespace", self.name(), &label]).run().ok();
+        wait_for("a creation to be opted in", LIMIT, || {
+            let created = self.with_file(&["create", "--dry-run=server", "--output=json"], probe).ok();
+            created.contains(r#""confrev.dev/enabled": "true""#).then_some(())
+        });
+    }
+
     /// Lets the namespace have no more than `count` ConfigMaps: a ResourceQuota `full`, which counts already.
     #[track_caller]
     pub fn limit_config_maps(&self, count: usize) {

@@ -135,7 +135,7 @@ impl World {
     pub fn review(&mut self, kind: &WorkloadKind, new: &Value, old: Option<&Value>) -> Admitted {
         let admitted = self.admission(kind, new, old, false);
         if old.is_none_or(|old| !is_marked(old)) {
-            let marked = carry(kind, new, old, self.namespace.enabled);
+            let marked = carry(kind, new, old, self.namespace.opt_in.is_in());
             let carried = self.admission(kind, &marked, old, true);
             assert_eq!(carried.decision.denial, admitted.decision.denial, "with confrev-carry");
             if admitted.decision.denial.is_none() {

@@ -16,7 +16,7 @@ struct Row {
     works: &'static [&'static str],
 }
 
-const ROWS: [Row; 19] = [
+const ROWS: [Row; 20] = [
     Row {
         command: "status",
         wrong: (&["--outptu", "json"], "'--output'"),
@@ -79,6 +79,12 @@ const ROWS: [Row; 19] = [
     },
     Row {
         command: "unpin",
+        wrong: (&["deployment/web", "--source", "pod/x"], "configmap/NAME or secret/NAME"),
+        missing: Some((&["deployment/web", "--source", "other"], "does not use ConfigMap \"other\"")),
+        works: &["deployment/web"],
+    },
+    Row {
+        command: "roll",
         wrong: (&["deployment/web", "--source", "pod/x"], "configmap/NAME or secret/NAME"),
         missing: Some((&["deployment/web", "--source", "other"], "does not use ConfigMap \"other\"")),
         works: &["deployment/web"],

@@ -6,6 +6,7 @@ mod effects;
 mod errors;
 mod goldens;
 mod group_waves;
+mod joining;
 mod moves;
 mod partial_rights;
 mod plans;

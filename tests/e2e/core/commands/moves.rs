@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::Commands as _;
 use super::effects::{reference, rolled};
+use super::windows;
 use crate::manifests::{Kind, Workload};
 use crate::shared::{exclusive, running};
 use crate::world::{LIMIT, World, each_kind, name_of};
@@ -51,6 +52,49 @@ fn unpin_of_source_works_with_max_in_flight() {
         world.confrev(&["unpin", "web", "--source", "demo"]).ok();
         world.resolves_to(&web, "demo", "B").unwrap();
     });
+}
+
+/// A window keeps the workload from a change; an undo, a pause and a hold stay what they are.
+#[test]
+fn roll_waits_for_no_gate() {
+    let _confrev = running();
+    let (world, web) = rolled(Kind::Deployment);
+    let name = reference(&web);
+    let window = format!("confrev.dev/window={}", windows::closed());
+    world.kubectl(&["annotate", "configmap/demo", &window]).ok();
+    world.set_config("demo", "C");
+    let is_waiting = || {
+        let status = world.confrev(&["status", "web"]).ok();
+        if status.contains("outside the window of ConfigMap") { Ok(()) } else { Err(status) }
+    };
+    wait_for("the window to hold the workload", LIMIT, is_waiting);
+    let b = world.snapshot_name("demo", "B");
+    let said = format!(
+        "{name}: demo rolls from {b} to its present content, and does not wait: outside the window of"
+    );
+    let tried = world.confrev(&["roll", "web", "--dry-run"]).ok();
+    assert!(tried.starts_with(&said) && tried.ends_with(" (dry run: nothing was written)\n"), "{tried}");
+    assert_eq!(world.resolved(&web, "demo").as_ref(), Some(&b));
+    assert!(world.confrev(&["roll", "web"]).ok().starts_with(&said));
+    world.resolves_to(&web, "demo", "C").unwrap();
+
+    // It ends no decision of a person.
+    world.confrev(&["undo", "web"]).ok();
+    let kept = world.confrev(&["roll", "web"]).ok();
+    let way = format!(
+        "{name}: nothing to roll: ConfigMap/demo pinned; to end that, run `kubectl confrev unpin {name}`\n"
+    );
+    assert_eq!(kept, way);
+    world.resolves_to(&web, "demo", "B").unwrap();
+    world.confrev(&["unpin", "web"]).ok();
+    world.confrev(&["pause", "web"]).ok();
+    world.set_config("demo", "D");
+    wait_for("the change to be seen", LIMIT, || {
+        let status = world.confrev(&["status", "web"]).ok();
+        if status.contains("paused: demo") { Ok(()) } else { Err(status) }
+    });
+    world.confrev(&["roll", "web", "--source", "demo"]).ok();
+    world.resolves_to(&web, "demo", "D").unwrap();
 }
 
 /// The mutating webhook configuration, deleted while this exists.
@@ -133,6 +177,7 @@ fn moves_with_nothing_to_do_say_so() {
                 &["unpin", "web", "--source=demo"],
                 format!("{web}: nothing to unpin: ConfigMap/demo current\n"),
             ),
+            (&["roll", "web"], format!("{web}: nothing to roll: ConfigMap/demo current\n")),
             (&["resume", "web"], format!("{web}: already follows changes\n")),
         ] {
             assert_eq!(world.confrev(line).ok(), said);

@@ -200,6 +200,7 @@ fn every_command_names_a_missing_namespace() {
         "undo web",
         "pin web demo ~1",
         "unpin web",
+        "roll web",
         "pause web",
         "resume web",
         "restore demo",

@@ -23,6 +23,8 @@ use crate::world::LIMIT;
 const ENOUGH: usize = 8;
 /// How many of the attacks run beside each other at the end.
 const TOGETHER: usize = 8;
+/// Strangers whose parsed reviews wait for their sources. Without a limit for what is parsed, they take more than the container has.
+const WAITING: usize = 4;
 /// References of which each leads to operations that one answer may hold, and more than that.
 const FEW_REFERENCES: usize = 4_000;
 const MANY_REFERENCES: usize = 50_000;
@@ -73,6 +75,18 @@ fn marked(namespace: &str, source: &str, references: usize) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
+/// An AdmissionReview of a new Deployment that takes 60 times its size once it is parsed, as long as its sources are read.
+fn waiting(namespace: &str, sources: &[&str]) -> Vec<u8> {
+    const VOLUMES: usize = 100_000;
+    let mut body = review_of(namespace, &[]);
+    let refers: Vec<_> = sources.iter().map(|name| json!({"configMapRef": {"name": name}})).collect();
+    let pods = &mut body["request"]["object"]["spec"]["template"]["spec"];
+    pods["containers"] = json!([{"envFrom": refers}]);
+    pods["volumes"] = "dense".into();
+    let volumes = format!("[{}null]", "{},".repeat(VOLUMES));
+    body.to_string().replacen("\"dense\"", &volumes, 1).into_bytes()
+}
+
 /// Containers that refer to a ConfigMap so often.
 fn referring(name: &str, references: usize) -> Value {
     json!([{"envFrom": vec![json!({"configMapRef": {"name": name}}); references]}])
@@ -95,6 +109,32 @@ fn bomb(bytes: usize) -> String {
 fn schema() -> String {
     let required = |number| json!({"not": {"required": [format!("k{number}")]}});
     json!({"items": {"allOf": (0..400).map(required).collect::<Vec<_>>()}}).to_string()
+}
+
+/// The paths and bodies of hostile reviews.
+fn attacks(namespace: &str, sources: &[&str]) -> Vec<(String, Vec<u8>)> {
+    let several = (0..6).map(|key| (format!("{key}.json"), json!(bomb(MIB - 100_000))));
+    let several: Value = several.collect::<serde_json::Map<_, _>>().into();
+    let largest = forged(namespace, &json!({"a.json": bomb(MIB - 100)}));
+    let dense = waiting(namespace, sources);
+    let attacks = [
+        ("configmaps", forged(namespace, &several)),
+        ("configmaps", largest.clone()),
+        ("configmaps", largest),
+        ("workloads", review_of(namespace, sources).to_string().into_bytes()),
+        ("workloads", dense_review(namespace, "volumes", "{},", MIB / 3)),
+        ("workloads", dense_review(namespace, "containers", "{\"envFrom\":[{}]},", MIB / 3)),
+        ("workloads", [b"{\"x\":\"".to_vec(), vec![b'x'; 7 * MIB - 8], b"\"}".to_vec()].concat()),
+        ("marked-workloads", marked(namespace, "demo", FEW_REFERENCES)),
+        ("workloads", resolved(namespace, "demo", MANY_REFERENCES)),
+    ];
+    let all = attacks.into_iter().chain(vec![("workloads", dense); WAITING]);
+    all.map(|(name, body)| (path(name), body)).collect()
+}
+
+/// The path of a webhook, for reviews that may take long.
+fn path(name: &str) -> String {
+    format!("/mutate/{name}?timeout={PATIENCE}")
 }
 
 /// What the answers to one review said, and how many there were.
@@ -198,27 +238,11 @@ fn all_hostile_clients_together_fit_into_the_container() {
     world.apply(&schemas).ok();
     let escaped = escaped_configs(&world);
     let names: Vec<_> = escaped.iter().map(String::as_str).collect();
-    let several = (0..6).map(|key| (format!("{key}.json"), json!(bomb(MIB - 100_000))));
-    let several: Value = several.collect::<serde_json::Map<_, _>>().into();
-    let largest = forged(world.name(), &json!({"a.json": bomb(MIB - 100)}));
-    let paths = ["configmaps", "workloads", "marked-workloads"];
-    let [sources, workloads, unanswered] = paths.map(|path| format!("/mutate/{path}?timeout={PATIENCE}"));
-    let (sources, workloads) = (sources.as_str(), workloads.as_str());
-    let attacks = [
-        (sources, forged(world.name(), &several)),
-        (sources, largest.clone()),
-        (sources, largest),
-        (workloads, review_of(world.name(), &names).to_string().into_bytes()),
-        (workloads, dense_review(world.name(), "volumes", "{},", MIB / 3)),
-        (workloads, dense_review(world.name(), "containers", "{\"envFrom\":[{}]},", MIB / 3)),
-        (workloads, [b"{\"x\":\"".to_vec(), vec![b'x'; 7 * MIB - 8], b"\"}".to_vec()].concat()),
-        (unanswered.as_str(), marked(world.name(), "demo", FEW_REFERENCES)),
-        (workloads, resolved(world.name(), "demo", MANY_REFERENCES)),
-    ];
-    let answers = attacks.each_ref().map(|_| Mutex::new(Answers::default()));
+    let attacks = attacks(world.name(), &names);
+    let answers: Vec<_> = attacks.iter().map(|_| Mutex::new(Answers::default())).collect();
     let seen = Mutex::new(Seen::default());
     let from = |number: usize| site.genuine.from(u8::try_from(3 + number).unwrap());
-    let review = |n: usize| repeat(from(n), attacks[n].0, &attacks[n].1, &answers[n]);
+    let review = |n: usize| repeat(from(n), &attacks[n].0, &attacks[n].1, &answers[n]);
     let count = |n: usize, text: &str| answers[n].lock().unwrap().said.get(text).copied().unwrap_or_default();
     let until = async |what: &str, is_done: &dyn Fn() -> bool| {
         let served = async {
@@ -229,7 +253,7 @@ fn all_hostile_clients_together_fit_into_the_container() {
                 }
             }
         };
-        let done = tokio::time::timeout(4 * LIMIT, served).await;
+        let done = tokio::time::timeout(8 * LIMIT, served).await;
         assert!(done.is_ok(), "{what}: the attacks had too little effect: {answers:?} {seen:?}");
         println!("{what}: {} MiB at most; {answers:?}", seen.lock().unwrap().memory);
     };
@@ -250,6 +274,9 @@ fn all_hostile_clients_together_fit_into_the_container() {
     // The patch of the largest is larger than what one review may take.
     let patched = || count(8, "operations, and may hold") > 0 && count(7, "JSONPatch") > 0;
     reviewed(7..9, "many references", &patched);
+    let waiting = attacks.len() - WAITING..attacks.len();
+    let read = || waiting.clone().map(|number| count(number, "--max-read-bytes")).sum::<usize>() >= ENOUGH;
+    reviewed(waiting.clone(), "parsed reviews that wait", &read);
     let before: Vec<_> = answers.iter().map(|answers| answers.lock().unwrap().count).collect();
     let answered = || {
         let mut counts = answers.iter().zip(&before).take(TOGETHER);

@@ -21,6 +21,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("one-two-one-at-once", one_two_one_at_once).loose(),
     Scenario::new("opt-out-by-label", opt_out_by_label),
     Scenario::new("opt-in-by-namespace", opt_in_by_namespace),
+    Scenario::new("opt-in-by-next-deployment", opt_in_by_next_deployment),
     Scenario::new("namespace-and-own-labels", namespace_and_own_labels),
     Scenario::new("track-false", track_false),
     Scenario::new("roll-by-hand", roll_by_hand),
@@ -140,6 +141,39 @@ fn opt_in_by_namespace(play: &Play<'_>) {
     for file in &files {
         play.revisions(&file.key, 4);
     }
+}
+
+fn opt_in_by_next_deployment(play: &Play<'_>) {
+    let [v, w] = ["v", "w"].map(|name| File::deployment(name, &["s"]).unlabelled());
+    play.apply(&File::source("s", "one"));
+    for file in [&v, &w] {
+        play.apply(file);
+    }
+    play.rest();
+    play.namespace(NAMESPACE, &[(annotations::ENABLED, "next")]);
+    play.apply(&File::source("s", "two"));
+    play.annotate(&v.key, "note", Some("x"));
+    play.rest();
+    for file in [&v, &w] {
+        play.revisions(&file.key, 1);
+    }
+    play.apply(&v.clone().image(2));
+    play.rest();
+    play.apply(&File::source("s", "three"));
+    play.rest();
+    play.reads(&v.key, "s", "three");
+    play.revisions(&v.key, 3);
+    play.revisions(&w.key, 1);
+    play.namespace(NAMESPACE, &[(annotations::ENABLED, "true")]);
+    play.rest();
+    play.reads(&w.key, "s", "three");
+    play.revisions(&v.key, 3);
+    play.revisions(&w.key, 2);
+    play.namespace(NAMESPACE, &[(annotations::ENABLED, "next")]);
+    play.apply(&File::source("s", "four"));
+    play.rest();
+    play.reads(&w.key, "s", "four");
+    play.revisions(&w.key, 3);
 }
 
 fn namespace_and_own_labels(play: &Play<'_>) {
