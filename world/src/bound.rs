@@ -32,7 +32,7 @@ impl World {
             let old = self.bound.remove(&name);
             self.owners_changed(&name, old.as_ref().map(|old| &old.owners), Some(&record.owners));
             if old.is_none() {
-                self.watched.add(&name.namespace);
+                self.watch_namespace(&name.namespace);
             }
             self.bound.insert(name.clone(), record);
             changes.push(WorldChange::Bound(name));

@@ -74,6 +74,7 @@ impl World {
         let settings = if is_served { settings } else { NamespaceSettings::default() };
         let has_live_secrets = settings.live_secrets;
         let old = self.groups.set(namespace, settings);
+        self.update_grouped(namespace);
         if self.config.strategies.choose(namespace, self.chosen_strategy(namespace)) {
             self.outdate(namespace, changes, |_| true);
         } else if old.live_secrets != has_live_secrets {
@@ -327,6 +328,35 @@ mod tests {
         assert_eq!(apply("other", group("x")), [true, true]);
         assert_eq!(apply("ns", NamespaceSettings::default()), [false, false]);
         assert_eq!(world.groups.len(), 1, "{:?}", world.groups);
+    }
+
+    /// The source of another namespace may limit the change, which then depends on the Rollouts of both.
+    #[test]
+    fn rollouts_of_all_namespaces_of_a_group_are_watched() {
+        let mut world = two_namespaces();
+        let watched = |world: &World| {
+            let namespaces = world.limited_namespaces();
+            ["ns", "other"].map(|namespace| namespaces.contains_key(namespace))
+        };
+        let mut seen = vec![world.watched_generation()];
+        let mut is_new = |world: &World| {
+            let is_new = !seen.contains(&world.watched_generation());
+            seen.push(world.watched_generation());
+            is_new
+        };
+        assert_eq!(watched(&world), [false, true], "the source of `other` reverts");
+        world.apply_namespace_settings(&"ns".into(), group("x"), &mut Vec::new());
+        assert_eq!((watched(&world), is_new(&world)), ([true, true], true), "the namespace joins a group");
+        world.apply_namespace_settings(&"ns".into(), NamespaceSettings::default(), &mut Vec::new());
+        assert_eq!((watched(&world), is_new(&world)), ([false, true], true), "it leaves the group");
+        let (third, record) = ("third".into(), world.workload(&key("web")).unwrap().clone());
+        let key = WorkloadKey { namespace: Arc::clone(&third), ..key("web") };
+        world.apply_namespace_settings(&third, group("x"), &mut Vec::new());
+        for record in [None, Some(record), None] {
+            let is_watched = record.is_some();
+            world.apply_workload(&key, record, &mut Vec::new());
+            assert_eq!(world.limited_namespaces().contains_key("third"), is_watched, "it has a workload");
+        }
     }
 
     /// A namespace that refuses a content holds the others of its group. A failure there refuses the content here only with consent.

@@ -58,6 +58,20 @@ impl World {
         self.watched.generation()
     }
 
+    /// Counts one more object that requires a watch of the namespace's sources.
+    pub(crate) fn watch_namespace(&mut self, namespace: &Arc<str>) {
+        self.watched.add(namespace);
+        self.update_grouped(namespace);
+    }
+
+    /// Watches the Rollouts of a namespace of a group: a source of another member may limit the changes of its workloads.
+    pub(crate) fn update_grouped(&mut self, namespace: &Arc<str>) {
+        let is_grouped = self.watched.contains(namespace) && self.groups.group(namespace).is_some();
+        if self.referrers.set_grouped(namespace, is_grouped) {
+            self.watched.bump();
+        }
+    }
+
     /// Counts one object less that requires a watch of the namespace's sources.
     pub fn unwatch_namespace(&mut self, namespace: &Arc<str>) {
         if self.watched.remove(namespace) {

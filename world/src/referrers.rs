@@ -2,7 +2,8 @@
 //! workload's.
 //!
 //! Only changes that are limited (`max-in-flight`, waves, `on-failure: revert`) or reported depend on them. So a
-//! namespace's Rollouts are watched, opted in or not, if a source there limits or reports its change.
+//! namespace's Rollouts are watched, opted in or not, if a source there limits or reports its change, or a source of another
+//! namespace of its group may.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,6 +23,8 @@ use crate::name::Name;
 pub struct Referrers {
     /// The sources whose changes are limited, used or not.
     limited: HashSet<Name>,
+    /// The namespaces that are in a group.
+    grouped: HashSet<Arc<str>>,
     namespaces: HashMap<Arc<str>, NamespaceRollouts>,
     /// How many watches were needed so far.
     watches: usize,
@@ -71,16 +74,27 @@ impl NamespaceRollouts {
 impl Referrers {
     /// Records whether the change of a source is limited. Returns whether the set of watched namespaces changed.
     pub fn set_limited(&mut self, source: &Name, limited: bool) -> bool {
-        let namespace = &source.namespace;
         let changed = if limited { self.limited.insert(source.clone()) } else { self.limited.remove(source) };
-        if !changed {
+        changed && self.update(&source.namespace)
+    }
+
+    /// Records whether a namespace is in a group. Returns whether the set of watched namespaces changed.
+    pub fn set_grouped(&mut self, namespace: &Arc<str>, is_grouped: bool) -> bool {
+        let changed = if is_grouped {
+            self.grouped.insert(Arc::clone(namespace))
+        } else {
+            self.grouped.remove(namespace)
+        };
+        changed && self.update(namespace)
+    }
+
+    /// Begins or ends to know the Rollouts of a namespace. Returns whether either happened.
+    fn update(&mut self, namespace: &Arc<str>) -> bool {
+        let is_needed = self.grouped.contains(namespace) || self.limited_in(namespace).next().is_some();
+        if is_needed == self.namespaces.contains_key(namespace) {
             return false;
         }
-        let is_limited = self.limited_in(namespace).next().is_some();
-        if is_limited == self.namespaces.contains_key(namespace) {
-            return false;
-        }
-        if is_limited {
+        if is_needed {
             self.watches += 1;
             let rollouts = NamespaceRollouts { watch: self.watches, ..NamespaceRollouts::default() };
             self.namespaces.insert(Arc::clone(namespace), rollouts);
@@ -93,6 +107,7 @@ impl Referrers {
     /// Forgets a namespace that no longer matters.
     pub fn forget_namespace(&mut self, namespace: &str) {
         self.limited.retain(|source| *source.namespace != *namespace);
+        self.grouped.remove(namespace);
         self.namespaces.remove(namespace);
     }
 

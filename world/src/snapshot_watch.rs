@@ -83,7 +83,7 @@ impl World {
     /// Adds a snapshot of a source. Returns whether it is new.
     fn add_to_source(&mut self, source: &Name, name: &Name, record: &SnapshotRecord) -> bool {
         if !self.snapshots.has_any_of(source) {
-            self.watched.add(&source.namespace);
+            self.watch_namespace(&source.namespace);
         }
         self.snapshots.add_to_source(source, name, record)
     }

@@ -125,7 +125,7 @@ impl World {
                 self.forget_source(&name, changes);
             }
         } else if self.labelled.insert(name.clone()) {
-            self.watched.add(&name.namespace);
+            self.watch_namespace(&name.namespace);
             changes.push(WorldChange::SourceNeeded(name.clone()));
             changes.push(WorldChange::SourceLabelled(name));
         }

@@ -71,7 +71,7 @@ impl World {
         let uids = old.iter().chain(&record).map(|record| &record.uid);
         self.findings.forget_owners(&key.namespace, uids, changes);
         match (old.is_some(), record.is_some()) {
-            (false, true) => self.watched.add(&key.namespace),
+            (false, true) => self.watch_namespace(&key.namespace),
             (true, false) => self.unwatch_namespace(&key.namespace),
             _ => {}
         }

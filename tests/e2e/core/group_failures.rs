@@ -77,3 +77,22 @@ fn failure_leaves_other_namespaces_of_its_group() {
         first.wait_resolved(&payroll, "demo", "old");
     });
 }
+
+/// The source of the first namespace has no settings. Its workload has moved, and those of the second one wait for its health.
+#[test]
+fn waves_count_workloads_of_unlimited_sources() {
+    let _confrev = running();
+    let worlds: [World; 2] = World::group("group-settings", 2).try_into().ok().expect("two");
+    let [first, second] = &worlds;
+    let web = Workload::new(Kind::Deployment, "web", &["demo"]).replicas(1);
+    for world in &worlds {
+        world.set_config("demo", "old");
+        world.apply(&web.manifest()).ok();
+        world.wait_resolved(&web, "demo", "old");
+    }
+    second.kubectl(&["annotate", "configmap/demo", "confrev.dev/waves=1"]).ok();
+    for world in [first, second] {
+        world.set_config("demo", "new");
+        world.wait_resolved(&web, "demo", "new");
+    }
+}
