@@ -312,12 +312,13 @@ mod tests {
 
     #[test]
     fn slow_tasks_leave_room_for_others() {
-        let restore = |name: String| {
-            Task::Object(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)), ObjectStep::Restore)
+        let object = |name: String, step| {
+            Task::Object(Name::new("ns", ObjectName::new(SourceKind::ConfigMap, name)), step)
         };
         let mut queue = Queue::default();
         for number in 0..2 * MAX_SLOW {
-            queue.schedule(restore(format!("s{number}")), at(1));
+            let step = if number % 2 == 0 { ObjectStep::Restore } else { ObjectStep::Unbind };
+            queue.schedule(object(format!("s{number}"), step), at(1));
         }
         assert_eq!(queue.next(at(0)), Some(at(1)));
         queue.schedule(task("a"), at(2));

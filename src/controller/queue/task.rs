@@ -80,7 +80,8 @@ impl Task {
 
     /// Whether the task may list a whole namespace.
     pub(crate) fn is_slow(&self) -> bool {
-        matches!(self, Self::Object(_, ObjectStep::Restore | ObjectStep::Sweep) | Self::OptIn(_))
+        use ObjectStep::{Restore, Sweep, Unbind};
+        matches!(self, Self::Object(_, Restore | Sweep | Unbind) | Self::OptIn(_))
     }
 
     /// The namespace of the object; `None` for Events.

@@ -19,7 +19,7 @@ use crate::{
         reconcile::state::State,
     },
     world::{
-        KnownSource, Name, Owner, Verified, World,
+        FOUND_USERS, KnownSource, Name, Owner, Verified, World,
         owners::{self, WantedOwners},
     },
 };
@@ -40,6 +40,9 @@ const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
 /// How long a snapshot that was never bound is kept if it does not fit into the limit of bytes: longer than the API server
 /// works on the write that the snapshot was created for.
 const CROWDED_GRACE: SignedDuration = SignedDuration::from_secs(60);
+/// The most owners that one live read checks before they are added; the others follow. More of them would be a list of the
+/// whole namespace, which only slow tasks read, and with as many as a search finds, there might be further ones.
+const MAX_DOUBTFUL: usize = FOUND_USERS - 1;
 /// The most users of a lost snapshot that are read one by one, before the whole namespace is searched.
 const MAX_USERS_READ: usize = 3;
 
@@ -290,7 +293,7 @@ pub(super) fn verify_removed(
     present: &CompactSet<Owner>,
 ) -> Option<Action> {
     let is_doubtful = |owner: &&Owner| !present.contains(*owner) && world.findings().was_removed(name, owner);
-    let owners: Vec<_> = wanted.iter().filter(is_doubtful).cloned().collect();
+    let owners: Vec<_> = wanted.iter().filter(is_doubtful).take(MAX_DOUBTFUL).cloned().collect();
     (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
 }
 
@@ -382,6 +385,23 @@ mod tests {
         let verified = Verified { used: owners, ..Verified::default() };
         state.owners_were_verified(ObjectStep::Bind, &of_a(1), verified, at(10));
         assert_eq!(bind(&mut state), Some((vec!["web".to_owned()], false, true)));
+    }
+
+    #[test]
+    fn many_removed_users_return_after_several_reads() {
+        let names: Vec<_> = (0..40).map(|number| format!("web-{number}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let owners: Vec<_> = names.iter().map(|name| owner(name)).collect();
+        let mut state = owned(&names, &owners.iter().collect::<Vec<_>>());
+        state.apply_snapshot(&of_a(1), Some(snapshot_record("a", 1)), at(9));
+        let mut reads = Vec::new();
+        while let Some(Action::Verify { owners, .. }) = state.bind(&of_a(1), at(10)) {
+            reads.push(owners.len());
+            let verified = Verified { used: owners, ..Verified::default() };
+            state.owners_were_verified(ObjectStep::Bind, &of_a(1), verified, at(10));
+        }
+        assert_eq!(reads, [15, 15, 10]);
+        assert_eq!(bind(&mut state).map(|(owners, ..)| owners.len()), Some(40));
     }
 
     #[test]
