@@ -332,7 +332,7 @@ mod tests {
 
     /// The source of another namespace may limit the change, which then depends on the Rollouts of both.
     #[test]
-    fn rollouts_of_all_namespaces_of_a_group_are_watched() {
+    fn rollouts_of_all_grouped_namespaces_are_watched() {
         let mut world = two_namespaces();
         let watched = |world: &World| {
             let namespaces = world.limited_namespaces();

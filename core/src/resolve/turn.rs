@@ -120,25 +120,20 @@ impl Resolver<'_> {
         gate_settings::keys().find(|key| old.annotation(key) != new.annotation(key))
     }
 
-    /// Records when the controller moved the workload to the content that it has seen, for each source with waves or reverts. The time is
-    /// in the value of `roll`, so that equal requests give equal bytes.
+    /// Records when the controller moved the workload to the content that it has seen. A source without settings may belong to a group
+    /// whose other sources have some. The time is in the value of `roll`, so that equal requests give equal bytes.
     pub(super) fn record_moves(&mut self) {
         let Some(old) = &self.request.old else { return };
         let time = |workload: &Workload<'_>| workload.annotation(annotations::ROLL).and_then(auto_roll_time);
         // An undo of a Deployment may restore an older value.
         let turn = time(&self.request.new)
             .filter(|turn| self.has_other_roll && time(old).is_none_or(|last| last <= *turn));
-        let (facts, before, returned) = (self.facts, &self.before, &self.returned);
+        let (before, returned) = (&self.before, &self.returned);
         self.now.retain(|source, now| {
-            let is_recorded = || {
-                let present = facts.object(source).flatten();
-                present.is_some_and(Observed::is_limited)
-            };
-            let before = before.get(source);
             if now.seen.is_some() && !returned.contains(source) {
-                now.moved = match before {
+                now.moved = match before.get(source) {
                     Some(before) if before.seen == now.seen => before.moved,
-                    _ => turn.filter(|_| is_recorded()),
+                    _ => turn,
                 };
             }
             true

@@ -122,11 +122,14 @@ fn roll_to_aborted_content_keeps_snapshot() {
     }
 }
 
+/// The source of another namespace of its group may have waves.
 #[test]
-fn without_waves_no_time_is_recorded() {
+fn time_is_recorded_without_waves_too() {
     let mut world = World::default();
     world.set("demo", json!({"color": "blue"}));
     let first = world.create(&deployment(&["demo"]));
+    assert_eq!(moved(&first), Value::Null);
     world.set("demo", json!({"color": "green"}));
-    assert_eq!(moved(&poke(&mut world, &first, 5)), Value::Null);
+    let at = json!({"configmaps": {"demo": "1970-01-01T00:00:05Z"}});
+    assert_eq!(moved(&poke(&mut world, &first, 5)), at);
 }

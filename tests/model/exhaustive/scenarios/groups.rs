@@ -26,6 +26,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::new("bad-content-reverts", bad_content_reverts).loose(),
     Scenario::new("bad-wave-reverts", bad_wave_reverts).loose(),
     Scenario::new("group-of-namespaces", group_moves).loose(),
+    Scenario::new("group-with-waves-in-one-namespace", group_with_waves_in_one).loose(),
     Scenario::new("group-of-namespaces-reverts", group_reverts).loose(),
     Scenario::new("group-of-namespaces-holds", group_holds).loose(),
     Scenario::new("analysis-approves-each-wave", analysis_approves).loose(),
@@ -223,6 +224,21 @@ fn group_moves(play: &Play<'_>) {
     for namespace in [NAMESPACE, "b"] {
         play.apply(&in_three_waves(File::source("s", "two")).in_namespace(namespace));
     }
+    play.seconds(180);
+    play.rest();
+    all_read(play, &files, "two");
+    for file in &files {
+        play.revisions(&file.key, 2);
+    }
+}
+
+/// The source of the first namespace has no settings: the waves of the other one count and hold its workloads.
+fn group_with_waves_in_one(play: &Play<'_>) {
+    let files = group(play, &File::source("s", "one"));
+    for content in ["one", "two"] {
+        play.apply(&in_three_waves(File::source("s", content)).in_namespace("b"));
+    }
+    play.apply(&File::source("s", "two"));
     play.seconds(180);
     play.rest();
     all_read(play, &files, "two");
