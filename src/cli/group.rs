@@ -19,6 +19,15 @@ use crate::{annotations, resolve::Observed, snapshot::ObjectName, world::Namespa
 /// The most namespaces that are read at the same time.
 const MAX_CONCURRENT_READS: usize = 8;
 
+/// Whether the namespace is in a group, so that a source without settings may follow others. False if the user may not read it.
+pub(super) async fn is_grouped(target: &Target) -> Result<bool, Failure> {
+    match target.get(&format!("/api/v1/namespaces/{}", target.namespace)).await {
+        Err(Failure::Refused(_)) | Ok(None) => Ok(false),
+        Ok(Some(own)) => Ok(label(&own, annotations::GROUP).is_some_and(|group| !group.is_empty())),
+        Err(error) => Err(error),
+    }
+}
+
 /// The sources of other namespaces that are one change with a source.
 #[derive(Default)]
 pub(super) struct Others {

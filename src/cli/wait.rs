@@ -12,6 +12,7 @@ use super::{
     delay::Delay,
     duration,
     failure::Failure,
+    group,
     inventory::Inventory,
     objects::{LiveSource, OptedIn, Scope, source_name},
     output,
@@ -169,19 +170,25 @@ async fn progress(
     Ok(waits.unwrap_or(WaitState::Done(done, paused)))
 }
 
-/// Why a change of one of these sources is not complete; `None` if all are, or have no waves.
+/// Why a change of one of these sources is not complete, in all namespaces of its group; `None` if all are, or have no waves.
 async fn incomplete(
     target: &Target,
     inventory: &Inventory,
     sources: &BTreeSet<&ObjectName>,
 ) -> Result<Option<String>, Failure> {
+    let is_grouped = group::is_grouped(target).await?;
     for source in sources {
         let live = inventory.sources.get(&(target.namespace.clone(), (*source).clone()));
         let Some(LiveSource::Present(live)) = live else { continue };
-        if !live.spread_policy().has_waves() {
+        let has_waves = live.spread_policy().has_waves();
+        if !has_waves && !is_grouped {
             continue;
         }
-        let change = waves::status(target, source).await?;
+        let change = match waves::status(target, source).await {
+            // Nor has a source of another namespace.
+            Err(Failure::NotFound(_)) if !has_waves => continue,
+            found => found?,
+        };
         if !change.complete {
             let why = change.waits().unwrap_or_else(|| "its workloads are not all healthy".to_owned());
             return Ok(Some(format!("{}: {why}", change.source)));

@@ -15,7 +15,7 @@ use super::{
     delays,
     failure::Failure,
     flags::DryRun,
-    group::Others,
+    group::{self, Others},
     history::History,
     inventory::Inventory,
     objects::{LiveSource, Scope, Snapshot, annotation, source_name},
@@ -188,12 +188,16 @@ async fn list(options: &WavesOptions) -> Result<(), Failure> {
     let inventory = Inventory::read_partly(&target, &Scope::Namespace(target.namespace.clone())).await?;
     inventory.unread.warn();
     let mut changes = Vec::new();
+    let is_grouped = group::is_grouped(&target).await?;
     for (key, live) in &inventory.sources {
-        let has_waves = matches!(live, LiveSource::Present(live) if live.spread_policy().has_waves());
-        if has_waves {
+        let LiveSource::Present(live) = live else { continue };
+        let has_waves = live.spread_policy().has_waves();
+        if has_waves || is_grouped {
             // One source without valid settings, or deleted meanwhile, hides no other one.
             match status(&target, &key.1).await {
                 Ok(status) => changes.push(status),
+                // Nor has a source of another namespace.
+                Err(Failure::NotFound(_)) if !has_waves => {}
                 Err(error @ (Failure::Refused(_) | Failure::NotFound(_))) => output::warn(&error.to_string()),
                 Err(error) => return Err(error),
             }

@@ -61,7 +61,7 @@ impl World {
     /// Whether the source keeps this snapshot because a workload failed with its content, which may come back.
     pub fn keeps_failed(&self, source: &Name, name: &Name, known: &SourceRecord) -> bool {
         let has_failed = |name: &Name| self.snapshot(name).is_some_and(|record| record.failed().is_some());
-        known.spread.is_limited()
+        (known.spread.is_limited() || self.is_grouped(source))
             && has_failed(name)
             && !self.exceeds_bytes(source, name)
             && self.failures(source, known).take(KEPT_FAILURES).any(|kept| kept == *name)
@@ -130,8 +130,12 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{
-        digest, failed, held, key, object, record, reverting, snapshot, snapshot_record, source, used, world,
+    use crate::{
+        fixture::{
+            digest, failed, held, key, object, record, reverting, snapshot, snapshot_record, source, used,
+            world,
+        },
+        records::NamespaceSettings,
     };
 
     /// A source a whose content 2 is refused, and a workload.
@@ -217,7 +221,14 @@ mod tests {
         for (content, is_kept) in [(2, false), (3, false), (4, true), (last, true)] {
             assert_eq!(keeps(content, &reverting("a", 2)), is_kept, "content {content}");
         }
-        assert!(!keeps(last, &crate::fixture::source_record("a", 2)), "it has no limit");
+        let lasting = crate::fixture::source_record("a", 2);
+        assert!(!keeps(last, &lasting), "it has no limit");
+        for namespace in ["ns", "other"] {
+            let settings = NamespaceSettings { group: Some("x".into()), ..NamespaceSettings::default() };
+            world.apply_namespace_settings(&namespace.into(), settings, &mut Vec::new());
+        }
+        let name = source("a").sibling(snapshot("a", last));
+        assert!(world.keeps_failed(&source("a"), &name, &lasting), "its group may have one");
     }
 
     #[test]

@@ -611,7 +611,7 @@ impl<'r> Resolver<'r> {
             if !self.stays_as_written(&source)? && !self.chooses_beside_refused(&source, object, used)? {
                 let is_other = |present: &Observed| {
                     let chosen = self.facts.object(object).flatten();
-                    present.is_limited() && chosen.is_none_or(|chosen| !chosen.same_content(present))
+                    chosen.is_none_or(|chosen| !chosen.same_content(present))
                 };
                 let is_other = self.facts.object(&source).flatten().is_some_and(is_other);
                 let is_behind = is_other && self.is_seen(&source)? == Seen::No;
@@ -690,6 +690,8 @@ impl<'r> Resolver<'r> {
                 } else {
                     self.mark_seen(&source)?;
                     self.mark_pinned(&source, object, used)?;
+                    // Nor is it one on the change of a group, of which other sources have settings.
+                    self.now.entry(&source).unused |= !keeps_pin && seen == Seen::No;
                 }
                 return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
             }

@@ -15,21 +15,29 @@ use super::{
 };
 
 fn set(world: &mut World, color: &str) {
+    set_with(world, color, &json!({annotations::WAVES: "1"}));
+}
+
+fn set_with(world: &mut World, color: &str, settings: &Value) {
     world.set("demo", json!({"color": color}));
     let object = world.objects.get_mut(&configmap("demo")).unwrap();
-    object["metadata"]["annotations"] = json!({annotations::WAVES: "1"});
+    object["metadata"]["annotations"] = settings.clone();
 }
 
 /// A workload with another image than its first revision, before the waves of green reach it.
 fn behind() -> (World, Value, Value) {
+    behind_with(&json!({annotations::WAVES: "1"}))
+}
+
+fn behind_with(settings: &Value) -> (World, Value, Value) {
     let mut world = World::default();
-    set(&mut world, "blue");
+    set_with(&mut world, "blue", settings);
     let first = world.create(&deployment(&["demo"]));
     world.revisions.push(replica_set(&first));
     let mut new = first.clone();
     new["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     let second = world.update(&new, &first);
-    set(&mut world, "green");
+    set_with(&mut world, "green", settings);
     (world, first, second)
 }
 
@@ -99,12 +107,29 @@ fn pin_before_the_waves_holds_no_other() {
     assert!(standing.rolled_back);
 }
 
+/// The source of another namespace of its group may have waves, which a workload must not hold that never had the content.
+#[test]
+fn undo_without_own_waves_holds_no_other() {
+    let none = json!({});
+    let (mut world, first, second) = behind_with(&none);
+    let undone = world.update(&undo(&second, &first), &second);
+    assert_eq!((volume(&undone, 0), standing(&world, &undone)), (BLUE, Standing::Apart));
+    assert_eq!(world.update(&undone, &undone), undone, "admitted again");
+    set_with(&mut world, "red", &none);
+    let at_red = poke(&mut world, &undone, 5);
+    set_with(&mut world, "green", &none);
+    let pinned = world.update(&undo(&at_red, &first), &at_red);
+    assert_eq!((volume(&pinned, 0), standing(&world, &pinned)), (BLUE, Standing::Apart));
+}
+
 /// The workload had the content.
 #[test]
 fn undo_of_content_is_a_verdict() {
-    let (mut world, _, second) = behind();
-    let moved = poke(&mut world, &second, 5);
-    let back = world.update(&undo(&moved, &second), &moved);
-    let Standing::Moved(standing) = standing(&world, &back) else { panic!("{back}") };
-    assert!(standing.rolled_back);
+    for settings in [json!({annotations::WAVES: "1"}), json!({})] {
+        let (mut world, _, second) = behind_with(&settings);
+        let moved = poke(&mut world, &second, 5);
+        let back = world.update(&undo(&moved, &second), &moved);
+        let Standing::Moved(standing) = standing(&world, &back) else { panic!("{back}") };
+        assert!(standing.rolled_back, "{settings}");
+    }
 }

@@ -227,7 +227,8 @@ impl State {
         for (source, to) in event_texts::changes(&self.world, key, before, record) {
             // A source that is read again is counted with the next workload.
             if let Some(known) = self.world.existing_source(&source) {
-                self.counted_changes.moved(source, to, known.spread.strategy.as_deref());
+                let policy = self.world.change(&source, known).policy();
+                self.counted_changes.moved(source, to, policy.strategy.as_deref());
             }
         }
         // If the roll took effect, a source that changed again at that moment requires another roll.

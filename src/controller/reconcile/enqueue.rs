@@ -69,6 +69,7 @@ impl State {
                 self.queue.schedule(Task::Ensure(name.clone()), now);
                 self.enqueue_lost_of(&name, now);
                 self.enqueue_analysis(&name, now);
+                self.enqueue_group_judgements(&name, now);
                 self.enqueue_state(&name, now);
                 let released = self.held_workloads.release_replaced(&self.world, &name, now);
                 self.report(released, now);
@@ -80,7 +81,9 @@ impl State {
                     self.queue.schedule(read, now);
                 }
             }
-            WorldChange::SourceLabelled(name) | WorldChange::SourceRegrouped(name) => {
+            WorldChange::SourceLabelled(name) => self.queue.schedule(Task::Ensure(name), now),
+            WorldChange::SourceRegrouped(name) => {
+                self.enqueue_group_judgements(&name, now);
                 self.queue.schedule(Task::Ensure(name), now);
             }
             // The full delay starts when the new content is known.

@@ -48,8 +48,9 @@ impl State {
         let digest = known.present.digests.current();
         let reports = self.world.reports(known);
         // Until then, workloads would count as unhealthy, or a group as partly moved.
-        let is_known =
-            self.world.referrers().is_listed(&source.namespace) && !self.world.awaits_sibling(source);
+        let change = self.world.change(source, known);
+        let is_listed = |(name, _): &(Name, _)| self.world.referrers().is_listed(&name.namespace);
+        let is_known = change.sources.iter().all(is_listed) && !self.world.awaits_sibling(source);
         if reports && !is_known && self.world.workloads_using(source).next().is_some() {
             return Reconciled::Later(now + PAUSE);
         }

@@ -44,6 +44,18 @@ impl State {
         }
     }
 
+    /// Queues that check for the workloads of sources without settings that are one change with this one, whose settings are new.
+    pub(super) fn enqueue_group_judgements(&mut self, source: &Name, now: Timestamp) {
+        let limited = self.world.existing_source(source).filter(|known| known.spread.is_limited());
+        let Some(known) = limited.filter(|_| self.world.is_grouped(source)) else { return };
+        let change = self.world.change(source, known);
+        let others = change.sources.iter().filter(|(_, other)| !other.spread.is_limited());
+        let users = others.flat_map(|(name, _)| self.world.workloads_using(name).map(|(key, _)| key.clone()));
+        for key in users.collect::<Vec<_>>() {
+            self.enqueue_judgement(&key, now);
+        }
+    }
+
     /// Queues that check for the workloads that moved to a new snapshot. A workload may fail before the watch reports the
     /// snapshot, and only a known snapshot can get a verdict.
     pub(super) fn enqueue_judgements(&mut self, snapshot: &Name, now: Timestamp) {
@@ -266,8 +278,11 @@ mod tests {
             at, brief, limited, moved_one, on, set_group_that, set_source, state,
         },
         resolve::{Pace, Use},
-        world::fixture::{
-            digest, failed, held, key, object, reverting, snapshot, snapshot_record, source, used,
+        world::{
+            NamespaceSettings,
+            fixture::{
+                digest, failed, held, key, object, reverting, snapshot, snapshot_record, source, used,
+            },
         },
     };
 
@@ -307,6 +322,34 @@ mod tests {
             assert!(!state.queue.is_queued(&task), "{what}, and nothing can get a verdict");
             state.apply_snapshot(&bad(), Some(snapshot_record("a", 2)), at(7));
             assert_eq!(state.queue.is_queued(&task), is_judged, "{what}, and its snapshot is reported");
+        }
+    }
+
+    /// The limits of another namespace of the group are read after the failure, or the namespaces join later.
+    #[test]
+    fn limits_of_a_group_have_failures_judged() {
+        let task = Task::Judge(key("moved"));
+        for joins_later in [false, true] {
+            let mut state = moved_one(Health::Failed, &[]);
+            let other = WorkloadKey { namespace: "other".into(), ..key("web") };
+            state.apply_workload(&other, Some(on(1, Health::Settled)), at(1));
+            let limits = Name::new("other", object("a"));
+            if !joins_later {
+                set_group_that(&mut state, "other", false);
+            }
+            assert!(!state.queue.is_queued(&task), "nothing limits the change");
+            let read = limited("a", 2, &[("max-in-flight", "1")]);
+            state.update(at(2), |world, changes| world.set_read(&limits, Some(read), changes));
+            state.world.referrers_mut().set_listed("ns");
+            if joins_later {
+                assert!(!state.queue.is_queued(&task), "the limits are not those of its group");
+                for namespace in ["ns", "other"] {
+                    let settings =
+                        NamespaceSettings { group: Some("group".into()), ..NamespaceSettings::default() };
+                    state.apply_namespace_settings(&namespace.into(), settings, at(3));
+                }
+            }
+            assert!(state.queue.is_queued(&task), "the group limits the change");
         }
     }
 

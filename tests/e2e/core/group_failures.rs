@@ -5,6 +5,7 @@ use std::time::Duration;
 use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
+use crate::commands::Commands as _;
 use crate::gates::with_open_gates;
 use crate::manifests::{Kind, Workload};
 use crate::shared::running;
@@ -90,9 +91,20 @@ fn waves_count_workloads_of_unlimited_sources() {
         world.apply(&web.manifest()).ok();
         world.wait_resolved(&web, "demo", "old");
     }
-    second.kubectl(&["annotate", "configmap/demo", "confrev.dev/waves=1"]).ok();
-    for world in [first, second] {
-        world.set_config("demo", "new");
-        world.wait_resolved(&web, "demo", "new");
-    }
+    second.kubectl(&["annotate", "configmap/demo", "confrev.dev/waves=1", "confrev.dev/bake=1h"]).ok();
+    first.set_config("demo", "new");
+    first.wait_resolved(&web, "demo", "new");
+    second.set_config("demo", "new");
+    // The change is one, in both namespaces.
+    wait_for("the change in the list of each namespace", LIMIT, || {
+        let said = worlds.each_ref().map(|world| world.confrev(&["waves"]).ok());
+        let is_listed = said.iter().all(|said| said.contains("ConfigMap/demo") && said.contains("1 of 2"));
+        if is_listed { Ok(()) } else { Err(said.concat()) }
+    });
+    let said = first.confrev(&["wait", "demo", "--complete", "--timeout=2s"]).failed(1);
+    assert!(said.contains("ConfigMap/demo: "), "{said}");
+    second.resolves_to(&web, "demo", "old").expect("the first workload bakes");
+    second.kubectl(&["annotate", "configmap/demo", "confrev.dev/bake-"]).ok();
+    second.wait_resolved(&web, "demo", "new");
+    first.confrev(&["wait", "demo", "--complete", "--timeout=1m"]).ok();
 }
