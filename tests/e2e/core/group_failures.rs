@@ -101,7 +101,7 @@ fn waves_count_workloads_of_unlimited_sources() {
         let is_listed = said.iter().all(|said| said.contains("ConfigMap/demo") && said.contains("1 of 2"));
         if is_listed { Ok(()) } else { Err(said.concat()) }
     });
-    let said = first.confrev(&["wait", "demo", "--complete", "--timeout=2s"]).failed(1);
+    let said = first.confrev(&["wait", "demo", "--complete", "--timeout=2s"]).failed(3);
     assert!(said.contains("ConfigMap/demo: "), "{said}");
     second.resolves_to(&web, "demo", "old").expect("the first workload bakes");
     second.kubectl(&["annotate", "configmap/demo", "confrev.dev/bake-"]).ok();
