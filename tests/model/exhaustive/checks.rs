@@ -305,9 +305,9 @@ fn plain(object: &mut Value, kind: Kind, by_uid: &BTreeMap<String, String>) {
     {
         notes.insert(annotations::ROLL.to_owned(), json!("auto"));
     }
-    // The times depend on when the faults end. Which sources have one does not.
+    // Whether the controller moved a workload, or a user's write took the content first, depends on where the fault is.
     change_state(notes, |record| {
-        record.entry("moved").and_modify(|time| *time = json!("once"));
+        record.remove("moved");
     });
 }
 
