@@ -21,11 +21,20 @@ const MAX_CONCURRENT_READS: usize = 8;
 
 /// Whether the namespace is in a group, so that a source without settings may follow others. False if the user may not read it.
 pub(super) async fn is_grouped(target: &Target) -> Result<bool, Failure> {
+    Ok(own_namespace(target).await?.is_some_and(|own| group_of(&own).is_some()))
+}
+
+/// The namespace; `None` if it does not exist, or the user may not read it.
+async fn own_namespace(target: &Target) -> Result<Option<Value>, Failure> {
     match target.get(&format!("/api/v1/namespaces/{}", target.namespace)).await {
-        Err(Failure::Refused(_)) | Ok(None) => Ok(false),
-        Ok(Some(own)) => Ok(label(&own, annotations::GROUP).is_some_and(|group| !group.is_empty())),
-        Err(error) => Err(error),
+        Err(Failure::Refused(_)) => Ok(None),
+        found => found,
     }
+}
+
+/// The group of a Namespace.
+fn group_of(namespace: &Value) -> Option<&str> {
+    label(namespace, annotations::GROUP).filter(|group| !group.is_empty())
 }
 
 /// The sources of other namespaces that are one change with a source.
@@ -42,12 +51,8 @@ pub(super) struct Others {
 impl Others {
     /// Finds the other sources of the change. If the user may not read the group, there are none, which a warning reports.
     pub(super) async fn of(target: &Target, history: &History) -> Result<Self, Failure> {
-        let own = match target.get(&format!("/api/v1/namespaces/{}", target.namespace)).await {
-            Err(Failure::Refused(_)) | Ok(None) => return Ok(Self::default()),
-            Ok(Some(own)) => own,
-            Err(error) => return Err(error),
-        };
-        let Some(group) = label(&own, annotations::GROUP).filter(|group| !group.is_empty()) else {
+        let Some(own) = own_namespace(target).await? else { return Ok(Self::default()) };
+        let Some(group) = group_of(&own) else {
             return Ok(Self { settings: [named(&own)].into(), ..Self::default() });
         };
         match Self::read(target, history, group).await {

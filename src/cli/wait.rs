@@ -14,7 +14,7 @@ use super::{
     failure::Failure,
     group,
     inventory::Inventory,
-    objects::{LiveSource, OptedIn, Scope, source_name},
+    objects::{OptedIn, Scope, source_name},
     output,
     pauses::{self, Pause},
     source_state::{self, SourceState},
@@ -179,16 +179,8 @@ async fn incomplete(
     let is_grouped = group::is_grouped(target).await?;
     for source in sources {
         let live = inventory.sources.get(&(target.namespace.clone(), (*source).clone()));
-        let Some(LiveSource::Present(live)) = live else { continue };
-        let has_waves = live.spread_policy().has_waves();
-        if !has_waves && !is_grouped {
-            continue;
-        }
-        let change = match waves::status(target, source).await {
-            // Nor has a source of another namespace.
-            Err(Failure::NotFound(_)) if !has_waves => continue,
-            found => found?,
-        };
+        let Some(live) = live else { continue };
+        let Some(change) = waves::status_if_any(target, source, live, is_grouped).await? else { continue };
         if !change.complete {
             let why = change.waits().unwrap_or_else(|| "its workloads are not all healthy".to_owned());
             return Ok(Some(format!("{}: {why}", change.source)));

@@ -190,17 +190,11 @@ async fn list(options: &WavesOptions) -> Result<(), Failure> {
     let mut changes = Vec::new();
     let is_grouped = group::is_grouped(&target).await?;
     for (key, live) in &inventory.sources {
-        let LiveSource::Present(live) = live else { continue };
-        let has_waves = live.spread_policy().has_waves();
-        if has_waves || is_grouped {
-            // One source without valid settings, or deleted meanwhile, hides no other one.
-            match status(&target, &key.1).await {
-                Ok(status) => changes.push(status),
-                // Nor has a source of another namespace.
-                Err(Failure::NotFound(_)) if !has_waves => {}
-                Err(error @ (Failure::Refused(_) | Failure::NotFound(_))) => output::warn(&error.to_string()),
-                Err(error) => return Err(error),
-            }
+        // One source without valid settings, or deleted meanwhile, hides no other one.
+        match status_if_any(&target, &key.1, live, is_grouped).await {
+            Ok(status) => changes.extend(status),
+            Err(error @ (Failure::Refused(_) | Failure::NotFound(_))) => output::warn(&error.to_string()),
+            Err(error) => return Err(error),
         }
     }
     changes.retain(|change| !change.complete);
@@ -462,6 +456,24 @@ pub(super) async fn status(target: &Target, source: &ObjectName) -> Result<Waves
     let history = History::read(target, source.clone()).await?;
     let others = Others::of(target, &history).await?;
     status_of(target, source, &history, &others).await
+}
+
+/// The same, if the source has waves, or another one of its group has; `None` otherwise. `is_grouped`: its namespace is in a group.
+pub(super) async fn status_if_any(
+    target: &Target,
+    source: &ObjectName,
+    live: &LiveSource,
+    is_grouped: bool,
+) -> Result<Option<WavesStatus>, Failure> {
+    let LiveSource::Present(live) = live else { return Ok(None) };
+    let has_waves = live.spread_policy().has_waves();
+    if !has_waves && !is_grouped {
+        return Ok(None);
+    }
+    match status(target, source).await {
+        Err(Failure::NotFound(_)) if !has_waves => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 async fn status_of(

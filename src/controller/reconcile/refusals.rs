@@ -49,9 +49,16 @@ impl State {
         let limited = self.world.existing_source(source).filter(|known| known.spread.is_limited());
         let Some(known) = limited.filter(|_| self.world.is_grouped(source)) else { return };
         let change = self.world.change(source, known);
-        let others = change.sources.iter().filter(|(_, other)| !other.spread.is_limited());
-        let users = others.flat_map(|(name, _)| self.world.workloads_using(name).map(|(key, _)| key.clone()));
-        for key in users.collect::<Vec<_>>() {
+        let others = change.sources.into_iter().filter(|(_, other)| !other.spread.is_limited());
+        for other in others.map(|(name, _)| name).collect::<Vec<_>>() {
+            self.enqueue_judgements_of(&other, now);
+        }
+    }
+
+    /// Queues that check for the workloads that use a source.
+    fn enqueue_judgements_of(&mut self, source: &Name, now: Timestamp) {
+        let users: Vec<_> = self.world.workloads_using(source).map(|(key, _)| key.clone()).collect();
+        for key in users {
             self.enqueue_judgement(&key, now);
         }
     }
@@ -65,10 +72,7 @@ impl State {
         if !self.world.existing_source(&source).is_some_and(is_limited) {
             return;
         }
-        let users: Vec<_> = self.world.workloads_using(&source).map(|(key, _)| key.clone()).collect();
-        for key in users {
-            self.enqueue_judgement(&key, now);
-        }
+        self.enqueue_judgements_of(&source, now);
     }
 
     /// Applies a Rollout that uses the template of another workload; `None` if it is deleted, or has its own template.
