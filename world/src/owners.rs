@@ -61,7 +61,8 @@ pub fn binding(
     if present.is_empty() && !is_used { CompactSet::default() } else { users }
 }
 
-/// The owners that a snapshot should have: every user of its name, and its source while it is among the newest `keep`.
+/// The owners that a snapshot should have: every user of its name, and its source while it is among the newest `keep`, or a hold
+/// names it. Such a workload may be deleted and created again from its own manifest, as `kubectl replace --force` does.
 pub fn wanted(world: &World, name: &Name, record: &SnapshotRecord) -> WantedOwners {
     // There is always room for the source, which keeps the newest snapshots, and for the namespace of a partly known one.
     let keeper = world.keeper(&name.namespace);
@@ -85,7 +86,8 @@ pub fn wanted(world: &World, name: &Name, record: &SnapshotRecord) -> WantedOwne
             let is_revoked = known.revokes(&name.object.name, record);
             let is_needed = world.keeps(&source, name, known)
                 || world.is_previous(&source, name, known)
-                || world.keeps_failed(&source, name, known);
+                || world.keeps_failed(&source, name, known)
+                || world.is_held(name);
             let is_kept = is_capped || (is_needed && !is_revoked);
             if !known.present.bound_itself && is_kept {
                 let kind = name.object.kind.as_str();
@@ -121,10 +123,12 @@ pub fn beside(wanted: CompactSet<Owner>, present: CompactSet<Owner>) -> Vec<Owne
 
 #[cfg(test)]
 mod tests {
+    use confrev_core::resolve::Health;
+
     use super::*;
     use crate::{
         FOUND_USERS, Verified,
-        fixture::{self, failed, reverting, snapshot, snapshot_record, source},
+        fixture::{self, digest, failed, held, reverting, snapshot, snapshot_record, source, used},
     };
 
     /// The content with which a workload failed may come back.
@@ -140,6 +144,21 @@ mod tests {
                 panic!("its source is known")
             };
             assert_eq!(owners.len(), expected, "{owners:?}");
+        }
+    }
+
+    /// The garbage collector would delete the snapshot of a hold before the workload is created again.
+    #[test]
+    fn source_owns_snapshot_on_hold() {
+        for (by, is_kept) in [(held("a", 1), true), (used("a", Some(1)), false)] {
+            let web = fixture::workload("web", 1, vec![by], digest(2), Health::Settled);
+            let mut world = fixture::world(&[("web", &web)]);
+            world.set_read(&source("a"), Some(fixture::source_record("a", 2)), &mut Vec::new());
+            let name = source("a").sibling(snapshot("a", 1));
+            let record = snapshot_record("a", 1);
+            world.apply_snapshot(&name, Some(record.clone()), &mut Vec::new());
+            let WantedOwners::Owners(owners) = wanted(&world, &name, &record) else { panic!("it is known") };
+            assert_eq!(owners.iter().any(|owner| *owner.kind == *"ConfigMap"), is_kept, "{owners:?}");
         }
     }
 

@@ -125,6 +125,17 @@ impl World {
         })
     }
 
+    /// Whether a hold of a workload names this snapshot.
+    pub fn is_held(&self, snapshot: &Name) -> bool {
+        let mut users = self.users.of(snapshot).filter_map(|user| match user {
+            User::Workload(key) => self.workload(key),
+            User::Revision(_) => None,
+        });
+        let name = &snapshot.object.name;
+        users
+            .any(|record| record.uses.iter().any(|used| used.on_hold && used.snapshot.as_ref() == Some(name)))
+    }
+
     /// What decisions need to know of a source; `None` if it does not exist or is not known.
     fn present(&self, source: &Name) -> Option<Present> {
         self.existing_source(source).map(|source| source.present.clone())

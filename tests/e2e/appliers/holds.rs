@@ -135,7 +135,20 @@ fn hold_outlives_prune_of_its_source() {
     });
 }
 
-/// The workload is created from its own export. Its snapshot went with it, and may be made again for equal content.
+/// Waits until the garbage collector has dealt with everything that this owner had: it deletes an object that comes later.
+fn wait_collected(world: &World, owner: &Value) {
+    let mut marker = config_map("marker", "A");
+    marker["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"],
+        "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
+    }]);
+    world.with_file(&["create"], &marker).ok();
+    wait_for("the garbage collector", LIMIT, || {
+        world.cluster.get("configmap", world.name(), "marker").is_none().then_some(())
+    });
+}
+
+/// The workload is created from its own export. Its snapshot stays for a while, and may be made again for equal content.
 #[test]
 fn replaced_workload_is_created_whatever_it_holds() {
     let _confrev = running();
@@ -154,6 +167,13 @@ fn replaced_workload_is_created_whatever_it_holds() {
             world.delete(&kind, &name);
             world.wait_snapshot_texts("demo", rest);
         };
+        world.with_file(&["delete"], &export).ok();
+        world.wait_replica_sets(&web, 0);
+        wait_collected(&world, &export);
+        let warned = replace();
+        assert!(!warned.stderr.contains(HOLD), "{}", warned.stderr);
+        warned.ok();
+        world.resolves_to(&web, "demo", "A").unwrap();
         remove(&["B"]);
         let warned = replace();
         let why = format!("{snapshot:?} does not exist");
