@@ -77,7 +77,12 @@ impl<K: Clone + Ord + Hash, A: Copy + Ord, I: Clone + Ord, T> Lanes<K, A, I, T> 
 
     /// The item whose turn it is, with the time when it was due, and since when its key waits for this turn.
     pub(crate) fn first(&mut self, now: A) -> Option<(A, &(A, I))> {
-        let (since, key) = self.turns.first(now, |_| true)?;
+        self.first_where(now, |_| true)
+    }
+
+    /// Like [`Lanes::first`], of the keys that may have a turn.
+    pub(crate) fn first_where(&mut self, now: A, may: impl FnMut(&K) -> bool) -> Option<(A, &(A, I))> {
+        let (since, key) = self.turns.first(now, may)?;
         let (entry, _) = self.by_key.get(key)?.items.first_key_value()?;
         Some((since, entry))
     }
@@ -104,6 +109,11 @@ impl<K: Clone + Ord + Hash, A: Copy + Ord, I: Clone + Ord, T> Lanes<K, A, I, T> 
     /// When the next item is due.
     pub(crate) fn next(&self) -> Option<A> {
         self.turns.next()
+    }
+
+    /// Like [`Lanes::next`], without the items of the keys that may have no turn, as far as they were due at the last question.
+    pub(crate) fn next_where(&self, may: impl FnMut(&K) -> bool) -> Option<A> {
+        self.turns.next_where(may)
     }
 
     /// How many items wait.

@@ -104,7 +104,12 @@ impl<K: Clone + Ord + Hash, A: Copy + Ord> Turns<K, A> {
 
     /// When the next item of any key is due.
     pub(crate) fn next(&self) -> Option<A> {
-        let due = self.due.first_key_value().and_then(|(_, key)| Some(self.keys.get(key)?.at));
+        self.next_where(|_| true)
+    }
+
+    /// Like [`Turns::next`], without the keys that may have no turn, as far as they were due at the last question.
+    pub(crate) fn next_where(&self, mut may: impl FnMut(&K) -> bool) -> Option<A> {
+        let due = self.due.values().find(|key| may(key)).and_then(|key| Some(self.keys.get(key)?.at));
         let later = self.later.first().map(|(at, _)| *at);
         due.into_iter().chain(later).min()
     }

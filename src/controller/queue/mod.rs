@@ -7,7 +7,7 @@ pub(crate) mod clock;
 pub(crate) mod task;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
     sync::Arc,
 };
 
@@ -31,6 +31,12 @@ const MAX_ROOM: usize = 1024;
 
 /// The longest pause after a write that admission did not see.
 const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
+
+/// The most tasks that are worked on at a time.
+///
+/// A namespace gets another one only while it has fewer than are free: half of them if it is alone, a third if there are two, and so on.
+/// So however many namespaces one tenant has, and however long their tasks take, others find free ones.
+pub(in crate::controller) const MAX_WORKING: usize = 16;
 
 /// The most tasks at a time that list whole namespaces. A namespace full of objects, or of references to nothing, must not
 /// delay the rolls of others.
@@ -57,6 +63,8 @@ pub struct Queue {
     urgent_in_row: u32,
     at: HashMap<Task, Timestamp>,
     working: HashSet<Task>,
+    /// How many of them each namespace has.
+    working_of: HashMap<Option<Arc<str>>, usize>,
     /// How often a task failed in a row, and until when it pauses.
     failures: HashMap<Task, (u32, Timestamp)>,
 }
@@ -113,14 +121,16 @@ impl Queue {
     /// within it the task that is due longest. Low-priority tasks wait a little longer; while urgent tasks never end, they are
     /// one of a few. No roll is returned before `rolls_from`. The caller must call [`Queue::done`] for the task.
     pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
-        let first = |tasks: &mut Tasks| tasks.first(now).map(|(since, entry)| (since, entry.clone()));
-        let may_roll = rolls_from <= now;
+        let Self { urgent, rolls, patient, slow, slow_patient, working, working_of, .. } = self;
+        let may = |namespace: &Option<Arc<str>>| may_work(working, working_of, namespace);
+        let first =
+            |tasks: &mut Tasks| tasks.first_where(now, may).map(|(since, entry)| (since, entry.clone()));
         let may_be_slow = self.slow_working < MAX_SLOW;
-        let roll = Some(&mut self.rolls).filter(|_| may_roll).and_then(first);
-        let slow = Some(&mut self.slow).filter(|_| may_be_slow).and_then(first);
-        let slow_patient = Some(&mut self.slow_patient).filter(|_| may_be_slow).and_then(first);
-        let urgent = first(&mut self.urgent).into_iter().chain(roll).chain(slow).min();
-        let patient = first(&mut self.patient).into_iter().chain(slow_patient).min();
+        let roll = Some(rolls).filter(|_| rolls_from <= now).and_then(first);
+        let slow = Some(slow).filter(|_| may_be_slow).and_then(first);
+        let slow_patient = Some(slow_patient).filter(|_| may_be_slow).and_then(first);
+        let urgent = first(urgent).into_iter().chain(roll).chain(slow).min();
+        let patient = first(patient).into_iter().chain(slow_patient).min();
         let is_patient = match (&urgent, &patient) {
             (Some((urgent, _)), Some((patient, (due, _)))) => {
                 let is_late = patient_comes_first(*due, *urgent) && self.urgent_in_row >= MOST_URGENT;
@@ -129,7 +139,8 @@ impl Queue {
             (urgent, _) => urgent.is_none(),
         };
         let (_, (_, task)) = if is_patient { patient } else { urgent }?;
-        self.peers(&task).pop(now);
+        let namespace = task.namespace().cloned();
+        self.peers(&task).pop_where(now, |key| *key == namespace);
         self.urgent_in_row = if is_patient { 0 } else { self.urgent_in_row.saturating_add(1) };
         self.at.remove(&task);
         for other in task.other_steps() {
@@ -142,6 +153,7 @@ impl Queue {
             self.at.shrink_to_fit();
         }
         self.working.insert(task.clone());
+        *self.working_of.entry(namespace).or_default() += 1;
         self.slow_working += usize::from(task.is_slow());
         Some(task)
     }
@@ -156,6 +168,12 @@ impl Queue {
     fn leave(&mut self, task: &Task) {
         if self.working.remove(task) {
             self.slow_working -= usize::from(task.is_slow());
+            if let Entry::Occupied(mut count) = self.working_of.entry(task.namespace().cloned()) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
             // It may have been queued again meanwhile, and other steps of its object have waited.
             for step in std::iter::once(task.clone()).chain(task.other_steps()) {
                 if let Some(at) = self.at.get(&step) {
@@ -211,12 +229,15 @@ impl Queue {
         pause
     }
 
-    /// When the next task that is not being worked on is due, if no roll starts before `rolls_from`.
+    /// When the next task that may be worked on is due, if no roll starts before `rolls_from`.
     pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
-        let roll = self.rolls.next().map(|at| at.max(rolls_from));
-        let slow = [&self.slow, &self.slow_patient].map(Tasks::next);
+        let next = |tasks: &Tasks| {
+            tasks.next_where(|namespace| may_work(&self.working, &self.working_of, namespace))
+        };
+        let roll = next(&self.rolls).map(|at| at.max(rolls_from));
+        let slow = [&self.slow, &self.slow_patient].map(next);
         let slow = slow.into_iter().filter(|_| self.slow_working < MAX_SLOW);
-        [self.urgent.next(), roll, self.patient.next()].into_iter().chain(slow).flatten().min()
+        [next(&self.urgent), roll, next(&self.patient)].into_iter().chain(slow).flatten().min()
     }
 
     /// Removes every task that is not to be kept, except those being worked on.
@@ -254,6 +275,15 @@ impl Queue {
     pub fn pending_rolls(&self) -> usize {
         self.at.keys().chain(&self.working).filter(|task| matches!(task, Task::Roll(_))).count()
     }
+}
+
+/// Whether another task of the namespace may be worked on, beside these.
+fn may_work(
+    working: &HashSet<Task>,
+    working_of: &HashMap<Option<Arc<str>>, usize>,
+    namespace: &Option<Arc<str>>,
+) -> bool {
+    working_of.get(namespace).copied().unwrap_or(0) < MAX_WORKING.saturating_sub(working.len())
 }
 
 #[cfg(test)]
@@ -333,6 +363,31 @@ mod tests {
         assert!(queue.pop(at(3), at(0)).is_some());
     }
 
+    /// Tasks of one tenant may take minutes.
+    #[test]
+    fn namespaces_leave_tasks_to_others() {
+        let mut queue = Queue::default();
+        let working = |queue: &mut Queue| std::iter::from_fn(|| queue.pop(at(2), at(0))).collect::<Vec<_>>();
+        let mut taken = Vec::new();
+        for namespace in ["a", "b", "c", "d", "e"] {
+            for number in 0..MAX_WORKING {
+                let object = ObjectName::new(SourceKind::ConfigMap, format!("s{number}"));
+                queue.schedule(Task::Read(Name::new(namespace, object)), at(1));
+            }
+            taken.push(working(&mut queue));
+            assert_eq!(queue.next(at(0)), None, "an end of a task wakes the loop");
+        }
+        assert_eq!(taken.iter().map(Vec::len).collect::<Vec<_>>(), [8, 4, 2, 1, 1]);
+        // Two stay free, for two further namespaces.
+        for task in &taken[0] {
+            queue.done(task);
+        }
+        let next = working(&mut queue);
+        let of =
+            |name: &str| next.iter().filter(|task| task.namespace().is_some_and(|of| **of == *name)).count();
+        assert_eq!(["a", "b", "c", "d", "e"].map(of), [2, 1, 1, 1, 1]);
+    }
+
     /// Neither a backlog of urgent tasks nor one of low-priority tasks keeps the others from their turns.
     #[test]
     fn backlogs_of_both_priorities_share() {
@@ -347,7 +402,9 @@ mod tests {
         }
         let mut patient = 0;
         for _ in 0..200 {
-            patient += usize::from(queue.pop(at(60), at(0)).unwrap().may_wait());
+            let task = queue.pop(at(60), at(0)).unwrap();
+            queue.done(&task);
+            patient += usize::from(task.may_wait());
         }
         assert!((20..=25).contains(&patient), "{patient} of 200");
     }
