@@ -49,7 +49,7 @@ pub(super) async fn of(
     let mut world = inventory.world(target).await;
     // The other namespaces of the group are not read here: there may be many.
     world.enter(target, workload.namespace()).await?;
-    world.add_source(&name, present);
+    world.add_checked(target, &name, present).await;
     let key = world.key(workload);
     if let Some((about, why)) = world.shut(target, &key, source).await? {
         let judged = world.spread(target, &about).await?;
@@ -82,7 +82,7 @@ pub(super) async fn of_content(
     let name = Name::new(workload.namespace(), source.clone());
     let mut world = inventory.world(target).await;
     world.enter(target, workload.namespace()).await?;
-    world.add_source(&name, content);
+    world.add_checked(target, &name, content).await;
     if world::is_in_set(content) {
         world.add_sources_of(target, workload).await?;
     }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// How long a check against a schema may wait for its turn.
-const LONGEST_CHECK: Duration = Duration::from_secs(10);
+pub(super) const LONGEST_CHECK: Duration = Duration::from_secs(10);
 
 /// Reads facts from the cluster, with the given contents in place of the current ones.
 struct GivenReader<'a> {

@@ -176,37 +176,28 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
         let first = effects.len();
         for workload in &users {
             let outcome = effect(target, workload, source, (content.as_ref(), present.as_ref())).await?;
-            let (mut rolls, mut why, own) = outcome.parts();
-            let given = given.get(namespace.as_str()).filter(|_| rolls);
-            let mut refusal = match given {
-                Some(given) => refusal(target, workload, given).await?,
-                None => None,
-            };
-            let is_behind = |present: &Observed| !workload.record.has_seen(source, present.digests());
-            // What refuses a change that waits may refuse the next one, too.
-            if rolls && refusal.is_none() && content.is_none() && present.as_ref().is_some_and(is_behind) {
-                let probed = delays::probe(target, workload, None).await;
-                refusal =
-                    probed.filter(|delay| matches!(delay, Delay::Refused(_))).map(|delay| delay.to_string());
-            }
-            let mut is_refused = refusal.is_some();
-            if let Some(refusal) = refusal {
-                (rolls, why) = (false, refusal);
-            }
-            let name = format!("{}/{}", source.kind.as_str(), source.name);
-            let delay = match content_then.filter(|_| rolls) {
-                Some(then) => {
-                    let then = (then, content.is_some());
-                    match delays::of_content(target, &inventory, workload, source, then).await? {
-                        Ok(delay) => delay,
-                        Err(refused) => {
-                            (rolls, is_refused, why) = (false, true, refused.to_string());
-                            None
-                        }
+            let (mut rolls, mut why, mut gate) = outcome.parts();
+            let (mut delay, mut is_refused) = (None, false);
+            if let Some(then) = content_then.filter(|_| rolls) {
+                let then = (then, content.is_some());
+                match delays::of_content(target, &inventory, workload, source, then).await? {
+                    Ok(found) => delay = found,
+                    Err(refused) => {
+                        (rolls, is_refused, gate) = (false, true, refused.gate());
+                        why = refused.to_string();
                     }
                 }
-                None => None,
-            };
+            }
+            if rolls {
+                let given = given.get(namespace.as_str());
+                let present = present.as_ref().filter(|_| content.is_none());
+                if let Some(refusal) =
+                    refusal_beside_gates(target, (workload, source), given, present).await?
+                {
+                    (rolls, is_refused, why, delay) = (false, true, refusal, None);
+                }
+            }
+            let name = format!("{}/{}", source.kind.as_str(), source.name);
             let mut effect = Effect {
                 show_namespace,
                 namespace: namespace.clone(),
@@ -219,7 +210,7 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
                 why,
             };
             effect.set_delay(delay.as_ref());
-            effect.gate = effect.gate.or(own);
+            effect.gate = effect.gate.or(gate);
             effects.push(effect);
         }
         let rolling = effects[first..].iter().filter(|effect| effect.rolls).count();
@@ -318,6 +309,27 @@ async fn effect(
 
 /// Added to the reason of a roll that ends an undo or a pin.
 const ENDS_PIN: &str = "; this ends its undo or pin: it rolls to the whole present content";
+
+/// Why a roll that no gate holds would be refused; `None` if it would not, or if that cannot be known. `given`: the contents that replace
+/// the present ones; `present`: the content of the source if nothing replaces it.
+async fn refusal_beside_gates(
+    target: &Target,
+    (workload, source): (&OptedIn, &ObjectName),
+    given: Option<&BTreeMap<&ObjectName, &Observed>>,
+    present: Option<&Observed>,
+) -> Result<Option<String>, Failure> {
+    if let Some(given) = given
+        && let Some(refusal) = refusal(target, workload, given).await?
+    {
+        return Ok(Some(refusal));
+    }
+    // What refuses a change that waits may refuse the next one, too.
+    if present.is_none_or(|present| workload.record.has_seen(source, present.digests())) {
+        return Ok(None);
+    }
+    let probed = delays::probe(target, workload, None).await;
+    Ok(probed.filter(|delay| matches!(delay, Delay::Refused(_))).map(|delay| delay.to_string()))
+}
 
 /// Why admission would refuse the roll, as with `missing: deny`; `None` if it would not, or if that cannot be known.
 /// This runs admission's own decision, with the content of `given` in place of the current sources.

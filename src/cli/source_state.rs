@@ -164,7 +164,8 @@ pub(super) async fn of_workload(
             (own, _) => own,
         };
         match &delay {
-            Some(Delay::Refused(_) | Delay::Shut { why: Why::Refused { .. }, .. }) => {
+            Some(Delay::Refused(_)) => standing = SourceState::Refused,
+            Some(Delay::Shut { why, .. }) if why.is_refusal() && !matches!(why, Why::Others(_)) => {
                 standing = SourceState::Refused;
             }
             Some(Delay::SecretsOff) => standing = SourceState::SecretsOff,

@@ -8,10 +8,12 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{
     analysis::{self, Judged},
     failure::Failure,
+    given::LONGEST_CHECK,
     objects::{self, LiveSource, OptedIn, ReadObject, Snapshot, SourceKey, annotation, label, text},
     target::Target,
 };
@@ -20,6 +22,8 @@ use crate::{
     gates::{Answer, Why},
     kinds::Kinds,
     resolve::{Health, Observed, Spread, Standing, Wait},
+    schema::Schemas,
+    server::Client,
     snapshot::{ObjectName, SourceKind},
     world::{
         Name, NamespaceSettings, ShareLimits, SourceRecord, WorkloadKey, World, WorldConfig,
@@ -44,6 +48,9 @@ pub(super) struct ReadWorld {
     analyses: BTreeMap<String, ReadObject>,
     /// How far each change has spread, as long as its source stays as it is.
     spreads: BTreeMap<Name, Option<Judged>>,
+    /// Why sources fail their schemas, by resourceVersion: many workloads may use one source.
+    checks: BTreeMap<(Name, String), Option<String>>,
+    schemas: Schemas,
     now: Timestamp,
 }
 
@@ -75,6 +82,8 @@ impl ReadWorld {
             knows_groups: !namespaces.is_empty(),
             analyses: BTreeMap::new(),
             spreads: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            schemas: Schemas::default(),
             now,
         };
         for workload in workloads {
@@ -159,6 +168,22 @@ impl ReadWorld {
         if self.world.existing_source(name) != before.as_ref() {
             self.spreads.clear();
         }
+    }
+
+    /// Adds a source after a check against its schema. Without the right to read the schema, the result is not known.
+    pub(super) async fn add_checked(&mut self, target: &Target, name: &Name, present: &Observed) {
+        if present.schema().is_none() {
+            return self.add_source(name, present);
+        }
+        let key = (name.clone(), present.resource_version.clone());
+        if !self.checks.contains_key(&key) {
+            let (by, client) = (Instant::now() + LONGEST_CHECK, Client::default());
+            let check = self.schemas.failure(&target.api, (&client, by), &name.namespace, present);
+            let Ok(failure) = check.await else { return self.add_source(name, present) };
+            self.checks.insert(key.clone(), failure);
+        }
+        let failure = self.checks.get(&key).cloned().flatten();
+        self.add_source(name, &present.clone().checked(failure));
     }
 
     /// A source with the digests of its snapshots whose contents are equal.

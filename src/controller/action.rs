@@ -19,6 +19,8 @@ pub(crate) type Moves = Vec<(ObjectName, Digest)>;
 pub enum Action {
     /// Read a source.
     Read(Name),
+    /// Read a source, and check its content against its schema.
+    Check(Name),
     /// Read a source and its snapshots whose digests cannot be computed, and find out which of them hold its content.
     Compare {
         /// The source.
@@ -38,8 +40,6 @@ pub enum Action {
         moves: Moves,
         /// The plan names the contents. Otherwise each source moves to the content that it has by then.
         names_contents: bool,
-        /// The sources with a schema to whose contents it would move.
-        checks: Vec<SchemaCheck>,
     },
     /// Set a snapshot's owners.
     SetOwners {
@@ -156,17 +156,6 @@ pub enum Action {
         /// The name of the run.
         run: Box<str>,
     },
-}
-
-/// A source whose content is checked against its schema before a workload rolls to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SchemaCheck {
-    /// The source.
-    pub source: Name,
-    /// The snapshot that the workload has; `None` if it names the source itself.
-    pub kept: Option<Name>,
-    /// The keys that the workload reads; `None`: all.
-    pub keys: Option<Box<[Arc<str>]>>,
 }
 
 /// The AnalysisRun that judges a wave.

@@ -20,7 +20,7 @@ mod shared;
 mod vitals;
 mod watch;
 
-pub use action::{Action, Analysed, Outcome, SchemaCheck, VerdictSet};
+pub use action::{Action, Analysed, Outcome, VerdictSet};
 pub use apply::execute::{ensure, execute};
 pub use config::Config;
 pub use leader::{Leadership, lead};

@@ -7,7 +7,7 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::Instrument as _;
 
 use super::{
-    action::Outcome,
+    action::{Action, Outcome},
     apply::{execute::execute, schema_check},
     contents::LargeContents,
     leader::Leadership,
@@ -127,8 +127,10 @@ async fn start_due<A: Api>(
         let span = traces::task(&task.work(), &task);
         under_way.spawn(async move {
             let done = async {
-                schema_check::allows(&api, &schemas, &action).await?;
-                execute(&api, action, now).await
+                match action {
+                    Action::Check(source) => schema_check::check(&api, &schemas, &source).await,
+                    action => execute(&api, action, now).await,
+                }
             };
             let done = AssertUnwindSafe(done).catch_unwind();
             let outcome = done.instrument(span.clone()).await;
@@ -464,31 +466,17 @@ mod tests {
             READ => (200, with_schema()),
             _ => answer_to(call),
         };
-        // The workload would keep its snapshot.
-        let same: Answer = |call| match call {
-            WEB => moved(),
-            READ => (200, with_schema()),
-            _ if call == format!("GET configmaps/{} ", snapshot("a", 1)) => {
-                let mut kept = content();
-                let under_lost_key = format!("hmac-sha256:00000001:{:0<64}", 1);
-                kept["metadata"]["name"] = json!(snapshot("a", 1));
-                kept["immutable"] = json!(true);
-                kept["metadata"]["labels"] =
-                    json!({"app.kubernetes.io/managed-by": "confrev", (annotations::SOURCE): "a"});
-                kept["metadata"]["annotations"] =
-                    json!({(annotations::SOURCE_NAME): "a", (annotations::DIGEST): under_lost_key});
-                (200, kept)
-            }
-            _ => answer_to(call),
-        };
-        for (answer, seconds, rolls, outcome) in [(missing, 8, 0, "failed"), (same, 10, 1, "rolled")] {
-            let run = Run::leading(pending(), answer);
-            sleep(Duration::from_secs(seconds)).await;
-            assert_eq!(run.count(WEB), rolls, "{outcome}: {:?}", run.calls.lock().unwrap());
-            let line = format!("confrev_rolls_total{{outcome=\"{outcome}\"}} 1");
-            assert!(run.has(&line), "{line}\n{}", run.metrics.encode());
-            run.end().await;
+        let run = Run::leading(pending(), missing);
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(run.count(WEB), 0, "{:?}", run.calls.lock().unwrap());
+        for line in [
+            "confrev_waiting_workloads{gate=\"schema\"} 1",
+            "confrev_rolls_total{outcome=\"failed\"} 0",
+            "confrev_tasks_total{task=\"check\",outcome=\"failed\"} 0",
+        ] {
+            assert!(run.has(line), "{line}\n{}", run.metrics.encode());
         }
+        run.end().await;
     }
 
     #[tokio::test(start_paused = true)]

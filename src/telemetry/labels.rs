@@ -66,6 +66,8 @@ labels! {
     Work {
         /// Reading a source.
         Read = "read",
+        /// Checking the content of a source against its schema.
+        Check = "check",
         /// Rolling a workload forward.
         Roll = "roll",
         /// Creating the snapshot of a source that lacks one.

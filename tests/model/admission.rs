@@ -172,6 +172,17 @@ impl Model {
         carry(self.kind_of(key), wanted, old, self.store().opt_in_of(&key.namespace).is_in())
     }
 
+    /// Whether the `hold` annotation of a workload names this snapshot.
+    pub(crate) fn is_held(&self, snapshot: &Key) -> bool {
+        let store = self.store();
+        let mut workloads =
+            store.iter().filter(|(key, _)| key.kind.is_workload() && key.namespace == snapshot.namespace);
+        workloads.any(|(_, object)| {
+            let text = annotation(object, annotations::HOLD).unwrap_or_default();
+            text.split(',').any(|name| name.trim() == snapshot.name)
+        })
+    }
+
     /// Whether the `hold` annotation names an object that is not a snapshot.
     pub(crate) fn holds_nothing(&self, key: &Key, object: &Value) -> bool {
         let text = annotation(object, annotations::HOLD).unwrap_or_default();

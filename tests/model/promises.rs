@@ -217,9 +217,9 @@ impl Model {
             if let Some(uid) = source_uid
                 && present.remove(&uid)
             {
-                // A content with which a workload failed may come back.
-                let has_failed = verdict(&object).failed.is_some();
-                *idle.entry(source.clone()).or_default() += usize::from(!has_failed);
+                // A content with which a workload failed may come back, and so may a workload on hold.
+                let is_needed = verdict(&object).failed.is_some() || self.is_held(&key);
+                *idle.entry(source.clone()).or_default() += usize::from(!is_needed);
             } else if allowed.is_empty() {
                 self.broken("no-leak", format!("nothing uses {key}, but it still exists"));
             }

@@ -125,7 +125,6 @@ async fn only_conflicts_of_rolls_read_the_workload() {
         last_plan: None,
         names_contents: true,
         moves: Vec::new(),
-        checks: Vec::new(),
     };
     assert_eq!(run(&server([web.clone()]), poke("1")).await, "Poked");
     assert_eq!(run(&server([web.clone()]), poke("0")).await, "Changed");
@@ -149,7 +148,6 @@ async fn roll_is_later_than_the_last_plan() {
         last_plan: Some(last_plan),
         names_contents: true,
         moves: Vec::new(),
-        checks: Vec::new(),
     };
     assert_eq!(run(&server, poke).await, "Poked");
     let stored = server.get("ns/deployments/web").unwrap();

@@ -115,3 +115,78 @@ impl World {
         gates::answer(&mut Question { world: self, key, record, source, used, known, wait, since, now })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use confrev_core::{
+        gate_settings::Texts,
+        resolve::{Health, Observed, Present},
+        snapshot::SourceKind,
+        tie::{ReadKey, Reads},
+    };
+
+    use super::*;
+    use crate::{
+        fixture::{self, digest, key, object, source, source_record, used},
+        records::Gates,
+    };
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    /// The content 2 with the key `there`.
+    fn with_key() -> SourceRecord {
+        let text = br#"{"metadata": {"name": "a"}, "data": {"there": "x"}}"#;
+        let keys = Present::from(&Observed::read(SourceKind::ConfigMap, &text[..]).unwrap()).keys;
+        let known = source_record("a", 2);
+        SourceRecord { present: Present { keys, ..known.present.clone() }, ..known }
+    }
+
+    /// A workload that has seen the content 1 of the source, and reads this key of it.
+    fn reading(used: Use, name: &str, required: bool) -> Record {
+        let web = fixture::workload("web", 1, vec![used], digest(1), Health::Settled);
+        let read = ReadKey { key: name.into(), required };
+        let reads = Reads { whole: false, keys: [read].into() };
+        web.tied(&object("a"), |tie| tie.reads = Some(Box::new(reads)))
+    }
+
+    /// The gate that keeps the workload from the content, and whether it refuses it.
+    fn gate(web: &Record, known: SourceRecord) -> Option<(&'static str, bool)> {
+        let mut world = fixture::world(&[("web", web)]);
+        world.set_read(&source("a"), Some(known), &mut Vec::new());
+        let answers = world.answers((&key("web"), web), |_, _| None, (NOW, NOW));
+        assert_eq!(answers.open.len() + answers.shut.len(), 1);
+        answers.shut.first().map(|shut| (shut.why.gate().name(), shut.is_refused))
+    }
+
+    /// New pods would not start.
+    #[test]
+    fn content_without_required_key_is_refused() {
+        let held = || used("a", Some(1));
+        let shut = Some(("required-keys", true));
+        for (what, used, key, required, known, expected) in [
+            ("it is missing", held(), "missing", true, with_key(), shut),
+            ("it is there", held(), "there", true, with_key(), None),
+            ("it is optional", held(), "missing", false, with_key(), None),
+            ("the keys are not known", held(), "missing", true, source_record("a", 2), None),
+            ("nothing can be kept", used("a", None), "missing", true, with_key(), None),
+        ] {
+            assert_eq!(gate(&reading(used, key, required), known), expected, "{what}");
+        }
+        let known = with_key();
+        let live = Present { live: Some(true), stays_as_written: true, ..known.present.clone() };
+        let live = SourceRecord { present: live, ..known };
+        assert_eq!(gate(&reading(held(), "missing", true), live), None, "pods read the source itself");
+    }
+
+    #[test]
+    fn content_that_fails_its_schema_is_refused() {
+        let web = fixture::workload("web", 1, vec![used("a", Some(1))], digest(1), Health::Settled);
+        for (check, expected) in
+            [(None, None), (Some(Ok(())), None), (Some(Err("it fails".into())), Some(("schema", true)))]
+        {
+            let gates = Gates { settings: Texts::default(), set: None, has_schema: true, check };
+            let known = SourceRecord { gates: Some(gates.into()), ..source_record("a", 2) };
+            assert_eq!(gate(&web, known), expected);
+        }
+    }
+}

@@ -199,7 +199,10 @@ mod tests {
         };
         let closed = || {
             let settings = window("12:00-13:00");
-            SourceRecord { gates: Some(Gates { settings, set: None, has_schema: false }.into()), ..plain() }
+            SourceRecord {
+                gates: Some(Gates { settings, set: None, has_schema: false, check: None }.into()),
+                ..plain()
+            }
         };
         let (old, new) = (seen(1, Health::Settled), seen(2, Health::Settled));
         let with = |health| seen(2, health);
@@ -285,7 +288,13 @@ mod tests {
         let of_b = Record { health: Health::Progressing, ..of_b };
         let in_set = |name: &str, max_in_flight| SourceRecord {
             gates: Some(
-                Gates { settings: Texts::default(), set: Some("shop/1".into()), has_schema: false }.into(),
+                Gates {
+                    settings: Texts::default(),
+                    set: Some("shop/1".into()),
+                    has_schema: false,
+                    check: None,
+                }
+                .into(),
             ),
             spread: Arc::new(SpreadPolicy {
                 max_in_flight,

@@ -130,6 +130,7 @@ pub fn source_record(source: &str, content: u8) -> SourceRecord {
         live: None,
         bound_itself: false,
         is_snapshot: false,
+        keys: confrev_core::resolve::KeyNames::default(),
     };
     SourceRecord {
         uid: format!("uid-{source}").as_str().into(),

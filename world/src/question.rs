@@ -79,6 +79,10 @@ impl<W: FnMut() -> Option<Wait<WorkloadKey>>> Asked for Question<'_, W> {
         Some((snapshot.object.name.to_string(), failure))
     }
 
+    fn schema_failure(&self) -> Option<&str> {
+        self.known.schema_failure()
+    }
+
     fn wait(&mut self) -> Option<Wait<WorkloadKey>> {
         (self.wait)()
     }

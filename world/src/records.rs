@@ -124,6 +124,9 @@ impl Report {
     }
 }
 
+/// The most characters of the reason why a content fails its schema.
+const MAX_FAILURE: usize = 512;
+
 /// The annotations of a source that decide when a change may move a workload, valid or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gates {
@@ -133,13 +136,19 @@ pub struct Gates {
     pub set: Option<Box<str>>,
     /// Whether it has the annotation `schema`, or `schema-keys`.
     pub has_schema: bool,
+    /// The result of the check of its content against the schema; `None`: there was none.
+    pub check: Option<Result<(), Box<str>>>,
 }
 
 impl Gates {
     fn of(observed: &Observed) -> Option<Box<Self>> {
         let settings = Texts::read(|key| observed.annotation(key));
         let set = observed.annotation(annotations::SET).map(|value| annotations::bounded(&value).into());
-        let gates = Self { settings, set, has_schema: observed.schema().is_some() };
+        let has_schema = observed.schema().is_some();
+        let bounded = |failure: &str| failure.chars().take(MAX_FAILURE).collect::<String>().into();
+        let check = observed.check().filter(|_| has_schema);
+        let check = check.map(|check| check.as_ref().copied().map_err(|failure| bounded(failure)));
+        let gates = Self { settings, set, has_schema, check };
         let is_any = !gates.settings.is_empty() || gates.set.is_some() || gates.has_schema;
         is_any.then(|| Box::new(gates))
     }
@@ -185,6 +194,16 @@ impl SourceRecord {
     /// Whether the content must match a schema.
     pub fn has_schema(&self) -> bool {
         self.gates.as_ref().is_some_and(|gates| gates.has_schema)
+    }
+
+    /// The result of the check of its content against its schema; `None`: there was none.
+    pub fn check(&self) -> Option<&Result<(), Box<str>>> {
+        self.gates.as_ref()?.check.as_ref()
+    }
+
+    /// Why its content fails its schema, as far as that was checked.
+    pub fn schema_failure(&self) -> Option<&str> {
+        self.check()?.as_ref().err().map(|failure| &**failure)
     }
 
     /// Whether the source does not keep this snapshot, whatever its rank. A snapshot of the present content is always kept.

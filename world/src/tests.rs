@@ -263,6 +263,7 @@ impl Both {
             live: Some(false),
             bound_itself: chance & 0x30 == 0x30,
             is_snapshot: false,
+            keys: confrev_core::resolve::KeyNames::default(),
         };
         let record = SourceRecord {
             uid: format!("{}-{}", of.object.name, u8::from(chance & 8 != 0)).as_str().into(),

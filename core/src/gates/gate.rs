@@ -15,6 +15,10 @@ impl Gate {
     pub(super) const INVALID: Self = Self("invalid");
     /// A workload failed with the content, and its source reverts.
     pub const REFUSED: Self = Self("refused");
+    /// The content fails its schema.
+    pub const SCHEMA: Self = Self("schema");
+    /// The content lacks a key that the template requires.
+    pub const REQUIRED_KEYS: Self = Self("required-keys");
     /// The sources of a set have different versions, or another one of them stays where it is.
     pub const SET: Self = Self("set");
     /// The workload rolled less than its `min-interval` ago.
@@ -40,8 +44,10 @@ impl Gate {
     pub fn all() -> impl Iterator<Item = Self> {
         let settings = gate_settings::names().map(Self::of_setting);
         let others = [Self::SET, Self::MIN_INTERVAL, Self::ABORTED, Self::FAILED, Self::WAVE];
-        [Self::PAUSED, Self::HOLD, Self::INVALID, Self::REFUSED]
+        let of_content = [Self::REFUSED, Self::SCHEMA, Self::REQUIRED_KEYS];
+        [Self::PAUSED, Self::HOLD, Self::INVALID]
             .into_iter()
+            .chain(of_content)
             .chain(settings)
             .chain(others)
             .chain([Self::MAX_IN_FLIGHT])

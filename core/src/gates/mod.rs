@@ -13,6 +13,8 @@ mod hold;
 mod interval;
 mod paused;
 mod refused;
+mod required_keys;
+mod schema;
 mod set;
 mod setting;
 mod spread;
@@ -22,7 +24,7 @@ mod words;
 pub use asked::{Answer, Asked};
 pub use gate::Gate;
 pub use why::Why;
-pub use words::{About, ELSEWHERE, listed, proved_bad, retry};
+pub use words::{About, ELSEWHERE, lacks_key, listed, proved_bad, retry};
 
 use crate::resolve::{Record, Use};
 
@@ -36,8 +38,17 @@ pub fn of_workload<K>(record: &Record, used: &Use) -> Option<Why<K>> {
 
 /// The answer of the first gate that is not open.
 pub fn answer<A: Asked>(asked: &mut A) -> Answer<A::Key> {
-    let chain: [Ask<A>; 7] =
-        [paused::ask, hold::ask, refused::ask, setting::ask, set::ask, interval::ask, spread::ask];
+    let chain: [Ask<A>; 9] = [
+        paused::ask,
+        hold::ask,
+        refused::ask,
+        schema::ask,
+        required_keys::ask,
+        setting::ask,
+        set::ask,
+        interval::ask,
+        spread::ask,
+    ];
     chain
         .into_iter()
         .map(|ask| ask(asked))

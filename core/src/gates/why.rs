@@ -25,6 +25,16 @@ pub enum Why<K> {
         /// How the workload failed.
         reason: String,
     },
+    /// The content fails its schema.
+    Schema {
+        /// How.
+        failure: String,
+    },
+    /// The content lacks a key that the template requires.
+    RequiredKey {
+        /// The key; `None` for a Secret.
+        key: Option<String>,
+    },
     /// A setting keeps it for some time, or is malformed.
     Closed(Closed),
     /// A set has different versions, or is malformed.
@@ -47,6 +57,8 @@ impl<K> Why<K> {
             | Self::Set(SetWait::Invalid { .. })
             | Self::Others(Wait::Invalid(_)) => Gate::INVALID,
             Self::Refused { .. } | Self::Others(Wait::Refused) => Gate::REFUSED,
+            Self::Schema { .. } => Gate::SCHEMA,
+            Self::RequiredKey { .. } => Gate::REQUIRED_KEYS,
             Self::Closed(Closed::Until { name, .. }) => Gate::of_setting(name),
             Self::Set(SetWait::Differs { .. }) | Self::SetUnread => Gate::SET,
             Self::Interval(_) => Gate::MIN_INTERVAL,
@@ -66,6 +78,8 @@ impl<K> Why<K> {
             Self::Paused
             | Self::Held { .. }
             | Self::Refused { .. }
+            | Self::Schema { .. }
+            | Self::RequiredKey { .. }
             | Self::Closed(_)
             | Self::Set(_)
             | Self::SetUnread
@@ -84,6 +98,8 @@ impl<K> Why<K> {
             Self::Paused
             | Self::Held { .. }
             | Self::Refused { .. }
+            | Self::Schema { .. }
+            | Self::RequiredKey { .. }
             | Self::Closed(_)
             | Self::Set(_)
             | Self::Others(_) => false,
@@ -92,7 +108,7 @@ impl<K> Why<K> {
 
     /// Whether the workload keeps its snapshot because the content was refused.
     pub fn is_refusal(&self) -> bool {
-        self.gate() == Gate::REFUSED
+        [Gate::REFUSED, Gate::SCHEMA, Gate::REQUIRED_KEYS].contains(&self.gate())
     }
 
     /// Whether it is about the workload alone, whatever its source holds.
@@ -131,6 +147,8 @@ mod tests {
             (Why::Paused, Gate::PAUSED, None, false),
             (Why::Held { snapshot: "a-1".into() }, Gate::HOLD, None, false),
             (Why::Refused { snapshot: "a-1".into(), reason: "x".into() }, Gate::REFUSED, None, false),
+            (Why::Schema { failure: "x".into() }, Gate::SCHEMA, None, false),
+            (Why::RequiredKey { key: None }, Gate::REQUIRED_KEYS, None, false),
             (invalid(Place::Workload), Gate::INVALID, None, false),
             (until(Some(later)), Gate::of_setting("window"), Some(later), true),
             (until(None), Gate::of_setting("window"), None, false),

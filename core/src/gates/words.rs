@@ -6,7 +6,7 @@ use super::why::Why;
 use crate::{
     annotations,
     gate_settings::Closed,
-    resolve::{AnalysisRun, EndedWave, Proof, RunState, Spread, Wait},
+    resolve::{AnalysisRun, EndedWave, Proof, RunState, Spread, Wait, correct_schema, refused_by_schema},
     snapshot::ObjectName,
 };
 
@@ -40,6 +40,10 @@ impl<K: Clone> Why<K> {
             Self::Paused => format!("paused ({}=false)", annotations::TRACK),
             Self::Held { snapshot } => format!("held at {snapshot} (annotation {})", annotations::HOLD),
             Self::Refused { snapshot, reason } => format!("{snapshot} was refused: {reason}"),
+            Self::Schema { failure } => {
+                format!("{}: {}", refused_by_schema(about.source, failure), correct_schema(about.source))
+            }
+            Self::RequiredKey { key } => lacks_key(about.source, key.as_deref()),
             Self::Closed(closed @ Closed::Invalid { .. }) => format!("held by {closed}"),
             Self::Closed(Closed::Until { reason, .. }) => reason.clone(),
             Self::Set(wait) => wait.to_string(),
@@ -61,9 +65,27 @@ impl<K> Why<K> {
             | Self::Others(Wait::Refused | Wait::Aborted | Wait::Bad(Proof::Verdict(_))) => {
                 Some(retry(source))
             }
-            Self::Closed(_) | Self::Set(_) | Self::SetUnread | Self::Interval(_) | Self::Others(_) => None,
+            Self::Schema { .. }
+            | Self::RequiredKey { .. }
+            | Self::Closed(_)
+            | Self::Set(_)
+            | Self::SetUnread
+            | Self::Interval(_)
+            | Self::Others(_) => None,
         }
     }
+}
+
+/// A content without a key that the template requires. `key`: none for a Secret, of which no message has the name of a key.
+pub fn lacks_key(source: &ObjectName, key: Option<&str>) -> String {
+    let lacks = key.map_or_else(
+        || "lacks a key that the template requires".to_owned(),
+        |key| format!("has no key {key:?}"),
+    );
+    format!(
+        "{source} {lacks}: new pods would not start: add the key, or set annotation {} to \"allow\"",
+        annotations::MISSING
+    )
 }
 
 /// The command that ends an abort, a failure and a refusal.
@@ -153,6 +175,24 @@ mod tests {
                 Why::Held { snapshot: "keys-1".into() },
                 "held at keys-1 (annotation confrev.dev/hold)",
                 &Some("kubectl confrev unpin deployment/web".to_owned()),
+            ),
+            (
+                Why::Schema { failure: "it fails".into() },
+                "the content of Secret \"keys\" is refused: it fails: correct Secret \"keys\", or its annotation \
+                 confrev.dev/schema",
+                &None,
+            ),
+            (
+                Why::RequiredKey { key: None },
+                "Secret \"keys\" lacks a key that the template requires: new pods would not start: add the key, or set \
+                 annotation confrev.dev/missing to \"allow\"",
+                &None,
+            ),
+            (
+                Why::RequiredKey { key: Some("k".into()) },
+                "Secret \"keys\" has no key \"k\": new pods would not start: add the key, or set annotation \
+                 confrev.dev/missing to \"allow\"",
+                &None,
             ),
             (Why::Interval(SignedDuration::from_millis(40_200)), "min-interval, 40 s left", &None),
             (Why::Interval(SignedDuration::from_millis(200)), "min-interval, 1 s left", &None),

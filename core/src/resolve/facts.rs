@@ -196,6 +196,8 @@ pub struct Observed {
     /// The annotations of confrev. A decision reads several of them, and the text may have a megabyte.
     annotations: Vec<(Box<str>, Box<str>)>,
     strategy: Option<Strategy>,
+    /// The result of its check against its schema, if there was one.
+    checked: Option<Result<(), Box<str>>>,
     untouched: bool,
 }
 
@@ -263,6 +265,7 @@ impl Observed {
             enabled,
             annotations,
             strategy: None,
+            checked: None,
             untouched,
         })
     }
@@ -279,6 +282,23 @@ impl Observed {
     #[must_use]
     pub fn alone(self) -> Self {
         Self { strategy: None, ..self }
+    }
+
+    /// The same source after a check against its schema. `failure`: why its content does not match.
+    #[must_use]
+    pub fn checked(self, failure: Option<String>) -> Self {
+        let checked = failure.map_or(Ok(()), |failure| Err(failure.into()));
+        Self { checked: Some(checked), ..self }
+    }
+
+    /// The result of its check against its schema; `None` if there was none.
+    pub fn check(&self) -> Option<&Result<(), Box<str>>> {
+        self.checked.as_ref()
+    }
+
+    /// The names of its keys.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.keys.iter().map(String::as_str)
     }
 
     /// The memory of the object in bytes: of its text, and of its keys, which are kept apart. A content of 1 MiB may have

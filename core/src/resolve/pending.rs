@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    Health, MissingPolicy, Observed, Policy, Workload,
+    Health, KeyNames, MissingPolicy, Observed, Policy, Workload,
     carried::is_marked,
     plan::{auto_roll_time, plan_time},
 };
@@ -116,6 +116,8 @@ pub struct Present {
     pub bound_itself: bool,
     /// It is itself a snapshot: a second one of its source, which makes nothing pending.
     pub is_snapshot: bool,
+    /// The names of its keys.
+    pub keys: KeyNames,
 }
 
 impl From<&Observed> for Present {
@@ -126,6 +128,7 @@ impl From<&Observed> for Present {
             live: observed.is_live(),
             bound_itself: observed.is_bound_itself(),
             is_snapshot: observed.identity().is_some(),
+            keys: KeyNames::of(observed.keys()),
         }
     }
 }

@@ -24,6 +24,11 @@ impl Mode {
     pub const fn rolls(self) -> bool {
         matches!(self, Self::Snapshot | Self::Live)
     }
+
+    /// Whether pods read a snapshot.
+    pub const fn has_snapshot(self) -> bool {
+        matches!(self, Self::Snapshot)
+    }
 }
 
 /// The values that pods read, beside a content that the workload has seen. The last one decides for a workload with several references.

@@ -1,5 +1,5 @@
 //! Contents to which no workload rolls: those that fail the schema of their source, and those that lack a key that the template
-//! requires and the workload's snapshot has.
+//! requires.
 
 use super::{
     MissingPolicy,
@@ -7,7 +7,7 @@ use super::{
     schema::{correct_schema, refused_by_schema},
 };
 use crate::{
-    annotations,
+    gates::lacks_key,
     snapshot::{ObjectName, SourceKind},
 };
 
@@ -37,8 +37,8 @@ impl Resolver<'_> {
         Ok(withholds && self.live(source)?.is_some_and(|present| present.schema().is_some()))
     }
 
-    /// Refuses a roll to a content that lacks a key of the workload's snapshot `kept`, if the template requires the key. New pods
-    /// would not start. With `missing: deny`, every request is checked; with `allow`, none.
+    /// Refuses a roll of a workload with a snapshot, `kept`, to a content that lacks a key which the template requires: new pods would
+    /// not start. With `missing: deny`, every request is checked; with `allow`, none.
     pub(super) fn keeps_required_keys(&mut self, source: &ObjectName, kept: &str) -> Result<(), Stop> {
         if self.policy.missing != MissingPolicy::Warn {
             return Ok(());
@@ -47,19 +47,8 @@ impl Resolver<'_> {
         let required = [&*source.name, kept].map(|name| self.required.get(&(source.kind, name)));
         let lacking = required.into_iter().flatten().flatten().find(|key| !present.has_key(key)).copied();
         let Some(key) = lacking else { return Ok(()) };
-        let had = self.live(&ObjectName::new(source.kind, kept))?.is_some_and(|kept| kept.has_key(key));
-        if had {
-            // Of a Secret, no message has the name of a key.
-            let lacks = match source.kind {
-                SourceKind::ConfigMap => format!("has no key {key:?}"),
-                SourceKind::Secret => "lacks a key that the template requires".to_owned(),
-            };
-            return Err(Stop::Deny(format!(
-                "{source} {lacks}: new pods would not start: add the key, or set annotation {} to \"allow\"",
-                annotations::MISSING
-            )));
-        }
-        Ok(())
+        let key = (source.kind == SourceKind::ConfigMap).then_some(key);
+        Err(Stop::Deny(lacks_key(source, key)))
     }
 
     /// The snapshot of a source whose present content fails its schema. A workload keeps the snapshot that it has, and the change

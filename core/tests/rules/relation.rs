@@ -48,6 +48,7 @@ fn present() -> Present {
         live: None,
         bound_itself: false,
         is_snapshot: false,
+        keys: confrev_core::resolve::KeyNames::default(),
     }
 }
 

@@ -20,7 +20,10 @@ use crate::{
 /// Runs an action. Every write in it is conditional or idempotent, so running it twice, or only in part, loses nothing.
 pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<Outcome, ApiError> {
     match action {
-        Action::Read(name) => Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?.map(Box::new))),
+        // A check needs more than the API server. Here it has no result.
+        Action::Read(name) | Action::Check(name) => {
+            Ok(Outcome::Read(api.read(&name.namespace, &name.object).await?.map(Box::new)))
+        }
         Action::Compare { source, snapshots } => {
             let mut observed = api.read(&source.namespace, &source.object).await?;
             if let Some(observed) = &mut observed {

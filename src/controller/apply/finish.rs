@@ -109,6 +109,7 @@ impl State {
                 self.join(found, now);
             }
             (Task::Read(name), Outcome::Read(observed)) => self.finish_read(name, observed, now),
+            (Task::Check(name), Outcome::Read(observed)) => self.finish_check(name, observed.as_deref(), now),
             // Another version may exist by now.
             (Task::Object(name, ObjectStep::Bind | ObjectStep::Unbind), Outcome::Impostor(version))
                 if self.world.snapshot(name).is_some_and(|record| record.version() == version) =>

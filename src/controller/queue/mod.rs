@@ -122,7 +122,8 @@ impl Queue {
     /// one of a few. No roll is returned before `rolls_from`. The caller must call [`Queue::done`] for the task.
     pub fn pop(&mut self, now: Timestamp, rolls_from: Timestamp) -> Option<Task> {
         let Self { urgent, rolls, patient, slow, slow_patient, working, working_of, .. } = self;
-        let may = |namespace: &Option<Arc<str>>| may_work(working, working_of, namespace);
+        let working = working.len();
+        let may = |namespace: &Option<Arc<str>>| may_work(working, working_of.get(namespace));
         let first =
             |tasks: &mut Tasks| tasks.first_where(now, may).map(|(since, entry)| (since, entry.clone()));
         let may_be_slow = self.slow_working < MAX_SLOW;
@@ -232,7 +233,7 @@ impl Queue {
     /// When the next task that may be worked on is due, if no roll starts before `rolls_from`.
     pub fn next(&self, rolls_from: Timestamp) -> Option<Timestamp> {
         let next = |tasks: &Tasks| {
-            tasks.next_where(|namespace| may_work(&self.working, &self.working_of, namespace))
+            tasks.next_where(|namespace| may_work(self.working.len(), self.working_of.get(namespace)))
         };
         let roll = next(&self.rolls).map(|at| at.max(rolls_from));
         let slow = [&self.slow, &self.slow_patient].map(next);
@@ -277,13 +278,9 @@ impl Queue {
     }
 }
 
-/// Whether another task of the namespace may be worked on, beside these.
-fn may_work(
-    working: &HashSet<Task>,
-    working_of: &HashMap<Option<Arc<str>>, usize>,
-    namespace: &Option<Arc<str>>,
-) -> bool {
-    working_of.get(namespace).copied().unwrap_or(0) < MAX_WORKING.saturating_sub(working.len())
+/// Whether another task of a namespace may be worked on. `working`: how many are; `own`: how many of the namespace.
+fn may_work(working: usize, own: Option<&usize>) -> bool {
+    own.copied().unwrap_or(0) < MAX_WORKING.saturating_sub(working)
 }
 
 #[cfg(test)]

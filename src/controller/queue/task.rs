@@ -12,6 +12,8 @@ use crate::{
 pub enum Task {
     /// A source whose content is unknown, or changed.
     Read(Name),
+    /// A source whose content is to be checked against its schema.
+    Check(Name),
     /// A workload that is pending.
     Roll(WorkloadKey),
     /// A workload that may have failed because of a content.
@@ -88,6 +90,7 @@ impl Task {
     pub(crate) fn namespace(&self) -> Option<&Arc<str>> {
         match self {
             Self::Read(name)
+            | Self::Check(name)
             | Self::Ensure(name)
             | Self::Analyse(name)
             | Self::Publish(name)
@@ -102,6 +105,7 @@ impl Task {
     pub fn work(&self) -> Work {
         match self {
             Self::Read(_) => Work::Read,
+            Self::Check(_) => Work::Check,
             Self::Roll(_) => Work::Roll,
             Self::Ensure(_) => Work::Ensure,
             Self::Judge(_) => Work::Judge,

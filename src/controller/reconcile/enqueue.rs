@@ -61,6 +61,7 @@ impl State {
                 self.queue.cancel(&Task::Analyse(name.clone()));
                 self.held_workloads.forget_source(&self.world, &name);
                 self.counted_changes.forget(&name);
+                self.checked_schemas.forget(&name);
                 self.forget_state(&name);
             }
             WorldChange::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),

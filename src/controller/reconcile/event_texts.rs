@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     annotations,
     cluster::{Event, ObjectRef},
-    gates::{ELSEWHERE, proved_bad, retry},
+    gates::{About, ELSEWHERE, Why, proved_bad, retry},
     resolve::{AnalysisRun, Progress, Proof, Record, RecordedFailure, RunState, Use},
     snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
     telemetry::metrics::Reason,
@@ -381,6 +381,27 @@ pub(crate) fn refusal(
         events.extend(event.map(|event| Event { same: same.clone(), ..event }));
     }
     events
+}
+
+/// A source whose content the gates refuse: on the workload and on the source.
+pub(crate) fn refused_content(
+    world: &World,
+    key: &WorkloadKey,
+    source: &Name,
+    why: &Why<WorkloadKey>,
+    now: Timestamp,
+) -> Vec<Event> {
+    let reason = why.text(&About::alone(&source.object));
+    let same = why.gate().name().to_owned();
+    let note = format!("the roll to the present content was refused: {reason}");
+    let related = source_ref(world, source);
+    let on_workload = event_on_workload(world, key, Reason::RollRefused, note, now);
+    let on_workload = on_workload.map(|event| Event { related, same: same.clone(), ..event });
+    let workload = world.display_short(key);
+    let note = format!("the roll of {workload} to the present content was refused: {reason}");
+    let on_source = event_on_source(world, source, Reason::RollRefused, note, now);
+    let on_source = on_source.map(|event| Event { same, ..event });
+    on_workload.into_iter().chain(on_source).collect()
 }
 
 /// A workload that begins to keep other content than the present one: on the workload and on the source.

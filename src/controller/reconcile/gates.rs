@@ -1,10 +1,10 @@
-//! What follows from the answer of a gate: when to ask it again, and the Event about a setting that cannot be followed.
+//! What follows from the answer of a gate: when to ask it again, and its Events.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::event_texts::{invalid_on_source, invalid_on_workload};
+use super::event_texts::{invalid_on_source, invalid_on_workload, refused_content};
 use crate::{
     cluster::Event,
     gate_settings::{Closed, Place},
@@ -30,20 +30,21 @@ pub(super) fn ask_again(why: &Why<WorkloadKey>, now: Timestamp) -> Timestamp {
         Why::Interval(_) => why.until(now).unwrap_or(now + RECHECK),
         Why::Others(Wait::Bake(end)) => (now + TURN).max((*end).min(now + BAKE)),
         Why::SetUnread | Why::Others(_) => now + TURN,
-        Why::Refused { .. } => now + BAKE,
+        // The next check of the content queues the workload again.
+        Why::Refused { .. } | Why::Schema { .. } | Why::RequiredKey { .. } => now + BAKE,
     }
 }
 
-/// The Event about a setting that cannot be followed, if that is why: on the object that has it, or on the workload. `source`: the one
-/// that does not move.
-pub(super) fn invalid(
+/// The Events about a setting that cannot be followed, or a content that is refused, if that is why: on the object to correct, or on the
+/// workload. `source`: the one that does not move.
+pub(super) fn reported(
     world: &World,
     key: &WorkloadKey,
     source: Option<&Name>,
     why: &Why<WorkloadKey>,
     now: Timestamp,
-) -> Option<Event> {
-    match why {
+) -> Vec<Event> {
+    let event = match why {
         Why::Closed(Closed::Invalid { of: Place::Workload, why, .. }) => {
             invalid_on_workload(world, key, false, why, now)
         }
@@ -55,7 +56,13 @@ pub(super) fn invalid(
             let source = Name::new(Arc::clone(&key.namespace), source.clone());
             invalid_on_source(world, &source, why, now)
         }
-        Why::Others(Wait::Invalid(why)) => invalid_on_source(world, source?, why, now),
+        Why::Others(Wait::Invalid(why)) => {
+            source.and_then(|source| invalid_on_source(world, source, why, now))
+        }
+        Why::Schema { .. } | Why::RequiredKey { .. } => {
+            let of = |source| refused_content(world, key, source, why, now);
+            return source.map(of).unwrap_or_default();
+        }
         Why::Paused
         | Why::Held { .. }
         | Why::Refused { .. }
@@ -64,7 +71,8 @@ pub(super) fn invalid(
         | Why::SetUnread
         | Why::Interval(_)
         | Why::Others(_) => None,
-    }
+    };
+    event.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -99,6 +107,7 @@ mod tests {
             settings: opens.map(window).unwrap_or_default(),
             set: set.map(Into::into),
             has_schema: false,
+            check: None,
         };
         SourceRecord { gates: Some(gates.into()), ..source_record(name, 2) }
     }

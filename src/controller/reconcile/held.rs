@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     event_texts,
-    gates::{TURN, ask_again, invalid},
+    gates::{TURN, ask_again, reported},
 };
 use crate::{
     cluster::Event,
@@ -160,8 +160,11 @@ impl HeldWorkloads {
         let of_sources =
             shut.iter().filter(|shut| !shut.is_joint()).map(|shut| (Some(&shut.source), &shut.why));
         for (source, why) in whole.iter().map(|why| (None, why)).chain(of_sources) {
-            let event = invalid(world, key, source, why, now);
-            events.extend(event.filter(|event| !events.contains(event)));
+            for event in reported(world, key, source, why, now) {
+                if !events.contains(&event) {
+                    events.push(event);
+                }
+            }
             if let (Some(source), Why::Others(Wait::Bad(proof))) = (source, why)
                 && self.set_reported(world, source, proof, now)
             {

@@ -4,6 +4,7 @@
 
 pub(crate) mod analyses;
 pub(crate) mod bound;
+pub(crate) mod checked_schemas;
 pub(crate) mod counted_changes;
 pub(crate) mod enqueue;
 pub(crate) mod event_texts;
@@ -24,6 +25,7 @@ pub(crate) mod relists;
 pub(crate) mod report;
 pub(crate) mod rested;
 pub(crate) mod rolls;
+pub(crate) mod schema_checks;
 pub(crate) mod snapshot;
 pub(crate) mod source;
 pub(crate) mod state;
@@ -92,6 +94,7 @@ impl State {
         }
         match task {
             Task::Read(name) => source::read(&self.world, name).into(),
+            Task::Check(name) => self.check_schema(name),
             Task::Roll(key) => self.reconcile_roll(key, now),
             Task::Judge(key) => self.judge(key, now),
             Task::Analyse(name) => self.analyse(name, now),

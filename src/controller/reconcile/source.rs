@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    fn apply_read(&mut self, name: &Name, observed: Option<&Observed>, now: Timestamp) {
+    pub(super) fn apply_read(&mut self, name: &Name, observed: Option<&Observed>, now: Timestamp) {
         // Nothing depends on it any more, so it was forgotten.
         if !self.world.is_watched(name) {
             return;

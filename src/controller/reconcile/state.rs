@@ -11,6 +11,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
+    checked_schemas::CheckedSchemas,
     counted_changes::CountedChanges,
     events::Events,
     held::{HeldWorkloads, objection},
@@ -49,6 +50,8 @@ pub struct State {
     pub(super) rested: RestedWorkloads,
     /// The changes that have moved workloads.
     pub(in crate::controller) counted_changes: CountedChanges,
+    /// The checks of contents against their schemas.
+    pub(super) checked_schemas: CheckedSchemas,
     /// The last check of each change whose state is on its source.
     pub(super) checks_of_states: StateChecks,
     /// How many snapshots were deleted early for the limit of bytes, since it was last asked.
@@ -82,6 +85,7 @@ impl State {
             notices: Notices::default(),
             counted_changes: CountedChanges::default(),
             checks_of_states: StateChecks::default(),
+            checked_schemas: CheckedSchemas::default(),
             dropped_snapshots: 0,
             key_loss_is_reported: false,
             leads: true,

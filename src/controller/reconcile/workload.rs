@@ -19,11 +19,11 @@ use super::{
 use crate::{
     cluster::Candidate,
     controller::{
-        action::{Action, Moves, SchemaCheck},
+        action::{Action, Moves},
         queue::{Queue, Task},
         reconcile::state::State,
     },
-    resolve::{NamespaceOptIn, Record, Use},
+    resolve::{NamespaceOptIn, Record},
     snapshot::{Digest, ObjectName},
     world::{Name, Precondition, WorkloadKey, World},
 };
@@ -173,30 +173,36 @@ impl State {
         if self.reads_source(key, &record) {
             return Reconciled::Later(now + SNAPSHOT_PATIENCE);
         }
+        self.enqueue_schema_checks((key, &record), now);
         let due = self.roll_due(key, now);
         let was_held = self.held_workloads.is_held(key);
         // Admission decides on the last write first, and takes the mark off. Nothing moves, so no gate is asked.
         let is_late = record.is_marked && self.world.joining(key).is_none();
         let turn = if is_late { Ok(Vec::new()) } else { self.turn(key, now) };
         let mut free = due.max(turn.as_ref().err().copied().unwrap_or(now));
+        let waiting = turn.unwrap_or_default();
+        let moves = if is_late { Moves::new() } else { moves(&self.world, key, &record, &waiting) };
+        let checked = self.checked_moves(key, &record, &moves);
         if free <= now && !is_late && self.awaits_snapshot(key, &record) {
             free = due + SNAPSHOT_PATIENCE;
         }
         if free > now {
             return Reconciled::Later(free);
         }
+        // The end of a check queues the roll again.
+        if self.enqueue_old_checks(&checked, now) {
+            return Reconciled::Later(now + SNAPSHOT_PATIENCE);
+        }
         let waited = !was_held && due < self.rolls.from();
         let since = self.rolls.pending_since(key).unwrap_or(now);
         let version = || Precondition::Version(record.resource_version.clone());
         let condition = self.world.joining(key).cloned().unwrap_or_else(version);
-        let moves =
-            if is_late { Moves::new() } else { moves(&self.world, key, &record, &turn.unwrap_or_default()) };
-        let (checks, last_plan) = (schema_checks(&self.world, key, &record, &moves), record.last_plan);
-        let names_contents = !self.may_take_newest(key, &moves) || !checks.is_empty();
+        let last_plan = record.last_plan;
+        let names_contents = !self.may_take_newest(key, &moves) || !checked.is_empty();
         let rolling = Rolling { since, before: record, moves: moves.clone() };
         self.rolls.start(key, rolling, (now, self.config.roll_pause()), waited);
         let workload = key.clone();
-        Reconciled::Act(Action::Poke { workload, condition, last_plan, moves, names_contents, checks })
+        Reconciled::Act(Action::Poke { workload, condition, last_plan, moves, names_contents })
     }
 
     /// Whether the next plan may name the sources alone: the last one moved nothing, so a source may change too quickly to name its
@@ -269,48 +275,14 @@ fn moves(world: &World, key: &WorkloadKey, record: &Record, waiting: &[Name]) ->
     moves
 }
 
-/// The sources with a schema to whose present contents a pending workload would move. Admission gives no verdict about stored
-/// content to clients without a certificate, so the controller checks the content before it rolls the workload.
-fn schema_checks(
-    world: &World,
-    key: &WorkloadKey,
-    record: &Record,
-    moves: &[(ObjectName, Digest)],
-) -> Vec<SchemaCheck> {
-    let check = |used: &Use| {
-        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
-        let known = world.existing_source(&source).filter(|known| known.has_schema())?;
-        let present = &known.present;
-        let moves = moves.iter().any(|(of, _)| *of == used.source)
-            && present.mode_for(used).rolls()
-            && record.is_pending_for(used, present)
-            // A workload goes back from refused content.
-            && world.refused(&source).is_none();
-        let kept = used.snapshot.as_ref().map(|name| source.sibling(Arc::clone(name)));
-        let reads = record.reads(&used.source).filter(|reads| !reads.whole);
-        let keys = reads.map(|reads| reads.keys.iter().map(|read| Arc::clone(&read.key)).collect());
-        moves.then_some(SchemaCheck { source, kept, keys })
-    };
-    record.uses.iter().filter_map(check).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         controller::reconcile::fixture::{at, brief, limited, on, set_source, state},
-        gate_settings::Texts,
         gates::Gate,
-        resolve::{Health, Present},
-        tie::{ReadKey, Reads},
-        world::{
-            SnapshotRecord, SourceRecord,
-            fixture::{
-                digest, failed, having_seen, held, key, object, reverting, snapshot, snapshot_record, source,
-                used,
-            },
-            records::Gates,
-        },
+        resolve::{Health, Use},
+        world::fixture::{digest, having_seen, held, key, object, source, used},
     };
 
     fn gate(name: &str) -> Gate {
@@ -326,62 +298,6 @@ mod tests {
 
     fn roll(state: &mut State, second: i64) -> String {
         brief(&state.reconcile_roll(&key("web"), at(second)))
-    }
-
-    #[test]
-    fn contents_with_schema_are_checked_before_their_roll() {
-        let gates = Some(Box::new(Gates { settings: Texts::default(), set: None, has_schema: true }));
-        let with = |known: SourceRecord| SourceRecord { gates: gates.clone(), ..known };
-        let plain = || with(limited("a", 2, &[]));
-        let as_written = |live| Present { stays_as_written: true, live: Some(live), ..plain().present };
-        let behind = || on(1, Health::Settled);
-        let of = |used: Use| Record { uses: vec![used], ..behind() };
-        let keys: Box<[Arc<str>]> = ["k".into()].into();
-        let key_of = |key: &Arc<str>| ReadKey { key: Arc::clone(key), required: true };
-        let reads = Reads { whole: false, keys: keys.iter().map(key_of).collect() };
-        let reading = behind().tied(&object("a"), |tie| tie.reads = Some(Box::new(reads)));
-        let some = |kept: Option<u8>, keys: Option<Box<[Arc<str>]>>| {
-            let kept = kept.map(|content| source("a").sibling(snapshot("a", content)));
-            vec![SchemaCheck { source: source("a"), kept, keys }]
-        };
-        let (all, waves) = ([(object("a"), digest(2))], [("waves", "1")]);
-        let cases = [
-            ("it would move", behind(), plain(), &all[..], some(Some(1), None)),
-            ("it is not resolved", of(used("a", None)), plain(), &all[..], some(None, None)),
-            ("it reads a key", reading, plain(), &all[..], some(Some(1), Some(keys.clone()))),
-            ("no schema", behind(), limited("a", 2, &[]), &all[..], vec![]),
-            ("it has the content", on(2, Health::Settled), plain(), &all[..], vec![]),
-            ("it is held", of(held("a", 1)), plain(), &all[..], vec![]),
-            ("it is excluded", of(Use { excluded: true, ..used("a", Some(1)) }), plain(), &all[..], vec![]),
-            (
-                "it becomes live",
-                behind(),
-                SourceRecord { present: as_written(true), ..plain() },
-                &all[..],
-                some(Some(1), None),
-            ),
-            (
-                "it returns to the name",
-                behind(),
-                SourceRecord { present: as_written(false), ..plain() },
-                &all[..],
-                vec![],
-            ),
-            ("its turn", behind(), with(limited("a", 2, &waves)), &all[..], some(Some(1), None)),
-            ("not its turn", behind(), with(limited("a", 2, &waves)), &[], vec![]),
-        ];
-        for (what, record, known, moves, expected) in cases {
-            let mut state = state(&[("web", &record)]);
-            set_source(&mut state, "a", known);
-            assert_eq!(schema_checks(&state.world, &key("web"), &record, moves), expected, "{what}");
-        }
-        // A workload goes back from refused content.
-        let mut state = state(&[("web", &behind())]);
-        set_source(&mut state, "a", with(reverting("a", 2)));
-        assert_eq!(schema_checks(&state.world, &key("web"), &behind(), &all), some(Some(1), None));
-        let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
-        state.world.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
-        assert_eq!(schema_checks(&state.world, &key("web"), &behind(), &all), []);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
+use crate::commands::Commands as _;
 use crate::events::told;
 use crate::manifests::{Kind, Workload, config_map};
 use crate::shared::running;
@@ -119,7 +120,8 @@ fn roll_to_failing_content_is_refused() {
         let world = World::new("schema-roll");
         world.apply(&schemas(9)).ok();
         world.apply(&source("1")).ok();
-        let web = Workload::new(kind, "web", &["demo"]).replicas(0).annotation("track", "false");
+        world.set_config("other", "A");
+        let web = Workload::new(kind, "web", &["demo", "other"]).replicas(0).annotation("track", "false");
         world.apply(&web.manifest()).ok();
         world.resolves_to(&web, "demo", "1").unwrap();
         world.apply(&source("6")).ok();
@@ -134,6 +136,16 @@ fn roll_to_failing_content_is_refused() {
             });
             assert!(said[0].contains("fails the rule \"maximum\""), "{said:?}");
         }
+        let status = world.confrev_json(&["status", &web.reference()]);
+        let of_demo = &status[0]["sources"][0];
+        assert_eq!(
+            (text(&of_demo["state"]), text(&of_demo["gate"])),
+            ("refused".into(), "schema".into()),
+            "{status}"
+        );
+        // Its other sources do not wait.
+        world.set_config("other", "B");
+        world.wait_resolved(&web, "other", "B");
         world.resolves_to(&web, "demo", "1").unwrap();
         // Without a client certificate, admission leaves the reference to the controller.
         let deployed = world.set_image(&web, "registry.example/other:1");

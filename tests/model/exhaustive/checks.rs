@@ -150,7 +150,7 @@ impl Play<'_> {
         }
         let is_kept = source_uid.is_some_and(|uid| present.remove(uid.as_str().unwrap()));
         if is_kept {
-            *kept.entry(source).or_default() += 1;
+            *kept.entry(source).or_default() += usize::from(!self.model.is_held(key));
         } else if uses.referring.is_empty() {
             self.model.broken("no-leak", format!("nothing uses {key}, but it still exists"));
         }

@@ -148,8 +148,10 @@ impl<'a> Tie<'a> {
             (None, Some(reason)) => format!("{reason:?}"),
             (None, None) => OPEN.to_owned(),
         };
+        // The API server may refuse a roll, which is no gate.
+        let refusal = |answer: &Value| answer["gate"].as_str().unwrap_or("refused").to_owned();
         let of_status = match text(&status["state"]) {
-            "refused" => "refused".to_owned(),
+            "refused" => refusal(status),
             "pending" => gate(status),
             // It is kept from the content only if it is behind.
             "held" | "paused" if status["gate"].is_string() => gate(status),
@@ -162,7 +164,7 @@ impl<'a> Tie<'a> {
         let of_wait = match (state, reason) {
             (state, _) if !is_waiting(state) => "-".to_owned(),
             ("held" | "paused", _) if !status["gate"].is_string() => "-".to_owned(),
-            ("refused", _) => "refused".to_owned(),
+            ("refused", _) => of_status.clone(),
             (_, "") => OPEN.to_owned(),
             (_, reason) if status["reason"] == reason => of_status.clone(),
             // A command that ends it follows.
@@ -173,7 +175,7 @@ impl<'a> Tie<'a> {
         let of_impact = match text(&impact["rolls"]) {
             "yes" => OPEN.to_owned(),
             "later" => gate(impact),
-            "refused" => "refused".to_owned(),
+            "refused" => refusal(impact),
             _ if impact["gate"].is_string() => gate(impact),
             _ => "-".to_owned(),
         };

@@ -1,0 +1,224 @@
+//! When the contents of sources are checked against their schemas: before a workload moves to them, and again while they fail.
+//!
+//! Anyone who reaches the webhook's port may send a review, so admission gives a verdict about stored content only to a client with a
+//! certificate. The controller trusts itself: it checks the content that a plan names.
+
+use jiff::Timestamp;
+
+use super::{reconciled::Reconciled, state::State};
+use crate::{
+    controller::{
+        action::{Action, Moves},
+        queue::Task,
+    },
+    resolve::{Observed, Record},
+    world::{Name, SourceRecord, WorkloadKey, World},
+};
+
+/// The sources with a schema to whose present contents a workload would move.
+fn sources_to_check<'i>(
+    world: &'i World,
+    (key, record): (&WorkloadKey, &'i Record),
+) -> impl Iterator<Item = (Name, &'i SourceRecord)> {
+    world.sources_of(key, record).filter_map(|(source, used, known)| {
+        let moves = known.has_schema()
+            && known.present.mode_for(used).rolls()
+            && record.is_pending_for(used, &known.present)
+            // A workload goes back from refused content.
+            && world.refused(&source).is_none();
+        moves.then_some((source, known))
+    })
+}
+
+impl State {
+    /// Queues the checks without which the gates do not know whether a workload may move: of contents that were not checked yet, and
+    /// of those that failed.
+    pub(super) fn enqueue_schema_checks(&mut self, (key, record): (&WorkloadKey, &Record), now: Timestamp) {
+        let needed = sources_to_check(&self.world, (key, record)).filter(|(source, known)| {
+            let is_known = known.check().is_some_and(Result::is_ok);
+            !is_known && !self.checked_schemas.is_fresh(source, known, now)
+        });
+        let needed: Vec<_> = needed.map(|(source, _)| source).collect();
+        for source in needed {
+            self.queue.schedule(Task::Check(source), now);
+        }
+    }
+
+    /// The sources with a schema that a roll moves. The plan must name the contents that were checked.
+    pub(super) fn checked_moves(&self, key: &WorkloadKey, record: &Record, moves: &Moves) -> Vec<Name> {
+        let sources = sources_to_check(&self.world, (key, record)).map(|(source, _)| source);
+        sources.filter(|source| moves.iter().any(|(of, _)| *of == source.object)).collect()
+    }
+
+    /// Queues the checks that are too old for a roll that moves these sources. Returns whether there are any.
+    pub(super) fn enqueue_old_checks(&mut self, checked: &[Name], now: Timestamp) -> bool {
+        let is_old = |source: &&Name| {
+            let known = self.world.existing_source(source);
+            known.is_some_and(|known| !self.checked_schemas.is_fresh(source, known, now))
+        };
+        let old: Vec<_> = checked.iter().filter(is_old).cloned().collect();
+        let any = !old.is_empty();
+        for source in old {
+            self.queue.schedule(Task::Check(source), now);
+        }
+        any
+    }
+
+    /// Checks the present content of a source.
+    pub(super) fn check_schema(&self, source: &Name) -> Reconciled {
+        let has_schema = self.world.existing_source(source).is_some_and(SourceRecord::has_schema);
+        has_schema.then(|| Action::Check(source.clone())).into()
+    }
+
+    /// Applies the result of a check, for which the source was read.
+    pub(in crate::controller) fn finish_check(
+        &mut self,
+        source: &Name,
+        observed: Option<&Observed>,
+        now: Timestamp,
+    ) {
+        if let Some(check) = observed.and_then(Observed::check).filter(|_| self.world.is_watched(source)) {
+            self.checked_schemas.set(source, check.is_err(), now);
+        }
+        self.apply_read(source, observed, now);
+        self.enqueue_users(source, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        controller::reconcile::fixture::{at, brief, limited, on, set_source, state},
+        gate_settings::Texts,
+        resolve::{Health, Present, Use},
+        world::{
+            SnapshotRecord,
+            fixture::{
+                digest, failed, held, key, object, reverting, snapshot, snapshot_record, source,
+                source_record, used,
+            },
+            records::Gates,
+        },
+    };
+
+    /// The result of a check.
+    type Check = Result<(), Box<str>>;
+
+    /// The source with a schema, and with the result of its check.
+    fn with_schema(known: SourceRecord, check: Option<Check>) -> SourceRecord {
+        let gates = Gates { settings: Texts::default(), set: None, has_schema: true, check };
+        SourceRecord { gates: Some(gates.into()), ..known }
+    }
+
+    #[test]
+    fn contents_that_would_move_a_workload_are_checked() {
+        let with = |known| with_schema(known, None);
+        let plain = || with(source_record("a", 2));
+        let as_written = |live| Present { stays_as_written: true, live: Some(live), ..plain().present };
+        let behind = || on(1, Health::Settled);
+        let of = |used: Use| Record { uses: vec![used], ..behind() };
+        let moves = vec![(object("a"), digest(2))];
+        let excluded = Use { excluded: true, ..used("a", Some(1)) };
+        let waves = limited("a", 2, &[("waves", "1")]);
+        for (what, record, known, moves, is_checked) in [
+            ("it would move", behind(), plain(), &moves, true),
+            ("it is not resolved", of(used("a", None)), plain(), &moves, true),
+            ("no schema", behind(), source_record("a", 2), &moves, false),
+            ("it has the content", on(2, Health::Settled), plain(), &moves, false),
+            ("it is held", of(held("a", 1)), plain(), &moves, false),
+            ("it is excluded", of(excluded), plain(), &moves, false),
+            (
+                "it becomes live",
+                behind(),
+                SourceRecord { present: as_written(true), ..plain() },
+                &moves,
+                true,
+            ),
+            (
+                "it returns to the name",
+                behind(),
+                SourceRecord { present: as_written(false), ..plain() },
+                &moves,
+                false,
+            ),
+            ("its turn", behind(), with(waves.clone()), &moves, true),
+            ("not its turn", behind(), with(waves), &Moves::new(), false),
+            ("it may come back", behind(), with(reverting("a", 2)), &moves, true),
+        ] {
+            let mut state = state(&[("web", &record)]);
+            set_source(&mut state, "a", known);
+            assert_eq!(!state.checked_moves(&key("web"), &record, moves).is_empty(), is_checked, "{what}");
+        }
+        // A workload goes back from refused content.
+        let mut state = state(&[("web", &behind())]);
+        set_source(&mut state, "a", with(reverting("a", 2)));
+        let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
+        state.world.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
+        assert_eq!(state.checked_moves(&key("web"), &behind(), &moves), []);
+    }
+
+    /// A workload of the sources a, with a schema, and b; both changed. Its turn at these seconds, with these results of checks.
+    fn turns(times: &[(i64, Option<Check>)]) -> Vec<(String, bool)> {
+        let both = Record { uses: vec![used("a", Some(1)), used("b", Some(1))], ..on(1, Health::Settled) };
+        let mut state = state(&[("web", &both)]);
+        set_source(&mut state, "a", with_schema(source_record("a", 2), None));
+        set_source(&mut state, "b", source_record("b", 2));
+        state.enqueue_roll(&key("web"), at(0));
+        let check = Task::Check(source("a"));
+        let turn = |(second, result): &(i64, Option<Check>)| {
+            if let Some(result) = result {
+                state.checked_schemas.set(&source("a"), result.is_err(), at(*second));
+                set_source(&mut state, "a", with_schema(source_record("a", 2), Some(result.clone())));
+            }
+            let decided = match state.reconcile_roll(&key("web"), at(*second)) {
+                Reconciled::Act(Action::Poke { moves, names_contents, .. }) => {
+                    let names: Vec<_> = moves.iter().map(|(source, _)| &*source.name).collect();
+                    format!("{} {names_contents}", names.join(" "))
+                }
+                other => brief(&other),
+            };
+            let is_queued = state.queue.is_queued(&check);
+            state.queue.cancel(&check);
+            (decided, is_queued)
+        };
+        times.iter().map(turn).collect()
+    }
+
+    #[test]
+    fn roll_waits_for_a_fresh_check() {
+        let (fits, fails) = (|| Some(Ok(())), || Some(Err("it fails".into())));
+        let line = |decided: &str, is_queued| (decided.to_owned(), is_queued);
+        let waits = |milliseconds: &str| line(&format!("later {milliseconds}"), true);
+        assert_eq!(turns(&[(1, None), (9, None)]), [waits("2000"), waits("9300")]);
+        assert_eq!(turns(&[(9, fits())]), [line("a b true", false)]);
+        assert_eq!(
+            turns(&[(1, fits()), (11, None)]),
+            [line("later 2000", false), waits("11300")],
+            "it is old"
+        );
+        // Another source of the workload does not wait for it.
+        assert_eq!(turns(&[(9, fails())]), [line("b true", false)]);
+    }
+
+    #[test]
+    fn refused_content_is_reported() {
+        let web = on(1, Health::Settled);
+        let mut state = state(&[("web", &web)]);
+        let failing = Some(Err("annotation confrev.dev/schema: it fails".into()));
+        set_source(&mut state, "a", with_schema(source_record("a", 2), failing));
+        state.enqueue_roll(&key("web"), at(0));
+        state.checked_schemas.set(&source("a"), true, at(9));
+        assert!(matches!(state.reconcile_roll(&key("web"), at(9)), Reconciled::Later(_)));
+        let turn = state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(0), at(9)));
+        let notes: Vec<_> = turn.events.into_iter().map(|event| event.note).collect();
+        let refused = "to the present content was refused: the content of ConfigMap \"a\" is refused: annotation \
+                       confrev.dev/schema: it fails";
+        assert!(notes.len() == 2 && notes.iter().all(|note| note.contains(refused)), "{notes:?}");
+        let gates: Vec<_> = state.waiting(true).into_iter().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(
+            gates.iter().map(|(gate, count)| (gate.name(), *count)).collect::<Vec<_>>(),
+            [("schema", 1)]
+        );
+    }
+}
