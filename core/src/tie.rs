@@ -92,7 +92,7 @@ impl Tie {
 }
 
 /// The keys that a template names of a source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reads {
     /// Whether some reference reads the whole source.
     pub whole: bool,
@@ -101,7 +101,7 @@ pub struct Reads {
 }
 
 /// A key that a template reads of a source.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadKey {
     /// The key.
     pub key: Arc<str>,

@@ -4,10 +4,7 @@
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::LazyLock,
-};
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use memchr::memmem;
 
@@ -19,22 +16,19 @@ use crate::{
     annotations,
     cluster::{Api, own_owners},
     gate_settings::Texts,
+    gates::{About, ELSEWHERE, Why},
     resolve::{
-        Analysis, Observed, invalid_schema_for, invalid_set, parse_keep, parse_max_in_flight, run_arguments,
-        run_of_template,
+        Analysis, Observed, Wait, invalid_schema_for, invalid_set, parse_keep, parse_max_in_flight,
+        run_arguments, run_of_template,
     },
     snapshot::{Digest, MAX_CONTENT, ObjectName, SourceKind, content_size},
     telemetry::metrics::Limit,
-    world::Name,
+    world::{Name, SourceRecord, WorkloadKey, objections::Objection},
 };
 
 /// Finds labels and annotations of confrev's.
 static FIND_PREFIX: LazyLock<memmem::Finder<'static>> =
     LazyLock::new(|| memmem::Finder::new(annotations::PREFIX));
-
-/// How many different settings of workloads are asked whether they postpone a change: an answer may take some milliseconds, and no other
-/// review is answered meanwhile.
-const MOST_ANSWERS: usize = 50;
 
 /// How many workloads a warning names.
 const NAMED: usize = 3;
@@ -227,8 +221,7 @@ fn warnings<A: Api>(
         if let Some(users) = context.users.as_ref().filter(|_| !review.dry_run()) {
             users.remember(source, observed, review.user());
         }
-        let old = review.old_object().and_then(|old| Observed::read(source.object.kind, old.as_bytes()).ok());
-        warnings.extend(effects(context, source, observed, old.as_ref()));
+        warnings.extend(effects(context, source, observed));
         let count = context.shared.snapshot_count(source);
         if count >= context.limits.snapshots {
             context.metrics.limit_reached(Limit::Snapshots, 1);
@@ -305,94 +298,49 @@ fn is_new_content(kind: SourceKind, review: &Review<'_>, digest: &Digest) -> boo
     Observed::read(kind, old.as_bytes()).is_ok_and(|old| old.digest() != *digest)
 }
 
-/// What happens to a workload if the content of a source lacks a key that its template requires.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Lacking {
-    /// The workload has a snapshot with the key, and keeps it.
-    Keeps,
-    /// The workload keeps its snapshot if that has the key.
-    MayKeep,
-    /// It has no snapshot, and reads the source as written.
-    Waits,
-    /// It takes the content.
-    Takes,
-}
-
-/// What a person should act on, if the source gets this content in place of `old`. The rolls themselves are Events.
+/// What a person should act on, if the source gets this content. The rolls themselves are Events.
 ///
 /// For a Secret, neither the digest nor what a workload has seen decides the answer: a forged review could otherwise
 /// test guesses of a Secret's content.
-fn effects<A: Api>(
-    context: &Context<A>,
-    source: &Name,
-    observed: &Observed,
-    old: Option<&Observed>,
-) -> Vec<String> {
+fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> Vec<String> {
+    let (is_secret, now) = (source.object.kind == SourceKind::Secret, jiff::Timestamp::now());
+    let content = SourceRecord::of(observed);
     let state = context.shared.lock();
-    let is_secret = source.object.kind == SourceKind::Secret;
-    let now = jiff::Timestamp::now();
-    let (mut pinned, mut on_hold, mut lacking, mut postponed) = (
-        Vec::new(),
-        Vec::new(),
-        BTreeMap::<(String, Lacking), Vec<String>>::new(),
-        BTreeMap::<String, Vec<String>>::new(),
-    );
-    let mut answers = HashMap::<&Texts, Option<String>>::new();
+    let mut warnings = Vec::new();
+    for Objection { why, workloads } in state.objections(source, &content, now) {
+        let workloads = listed(workloads.into_iter().map(|key| state.display_short(key)).collect());
+        warnings.extend(objection(source, &why, &workloads, |key| state.display_short(key)));
+    }
+    let (mut pinned, mut lacking) = (Vec::new(), BTreeMap::<(String, bool), Vec<String>>::new());
     for (key, record) in state.workloads_using(source).filter(|(_, record)| record.track) {
-        if !is_secret && record.has_seen(&source.object, observed.digests()) {
+        let is_known = !is_secret && record.has_seen(&source.object, observed.digests());
+        if is_known || record.is_on_hold(&source.object) {
             continue;
         }
-        let name = || state.display_short(key);
-        if record.is_on_hold(&source.object) {
-            on_hold.push(name());
-            continue;
-        }
-        // The namespace and the source are the same for all: equal settings have one answer.
-        let is_known = answers.contains_key(&record.gates);
-        if is_known || answers.len() < MOST_ANSWERS {
-            let answer =
-                answers.entry(&record.gates).or_insert_with(|| state.postponed(key, source, observed, now));
-            if let Some(reason) = answer {
-                postponed.entry(reason.clone()).or_default().push(name());
-            }
-        }
+        let uses = || record.uses.iter().filter(|used| used.source == source.object);
+        let has_snapshot = uses().any(|used| used.snapshot.is_some());
         let reads = record.reads(&source.object).map_or(&[][..], |reads| &reads.keys);
         for read in reads.iter().filter(|read| read.required && !observed.has_key(&read.key)) {
-            let uses = || record.uses.iter().filter(|used| used.source == source.object);
-            let has_snapshot = uses().any(|used| used.snapshot.is_some());
-            let had = old.is_some_and(|old| old.has_key(&read.key));
-            let then = if !has_snapshot && !uses().any(|used| used.live) {
-                Lacking::Waits
-            } else if !has_snapshot || !record.refuses_missing_keys {
-                Lacking::Takes
-            } else if had {
-                Lacking::Keeps
-            } else {
-                Lacking::MayKeep
-            };
-            lacking.entry((read.key.to_string(), then)).or_default().push(name());
+            // The gate keeps the snapshot of a workload that has one.
+            if !has_snapshot {
+                let waits = !uses().any(|used| used.live);
+                let name = state.display_short(key);
+                lacking.entry((read.key.to_string(), waits)).or_default().push(name);
+            }
         }
         if let Some(pin) = state.pin(key, source).filter(|_| !is_secret) {
-            pinned.push((name(), pin));
+            pinned.push((state.display_short(key), pin));
         }
     }
-    let objection = if is_secret { None } else { state.objection(source, observed, now) };
     // What follows reads the content, and all clients wait for the state.
     drop(state);
     let pinned: Vec<_> =
         pinned.into_iter().filter(|(_, pin)| pin.ends_with(observed)).map(|(name, _)| name).collect();
-    let mut warnings = Vec::new();
-    for ((key, then), workloads) in lacking {
-        let then = match then {
-            Lacking::Keeps => {
-                format!("the roll will be refused (annotation {} is not \"allow\")", annotations::MISSING)
-            }
-            Lacking::MayKeep => format!(
-                "the roll will be refused if its snapshot has the key (annotation {} is not \"allow\")",
-                annotations::MISSING
-            ),
-            Lacking::Waits => "its pods do not start until the source has the key".to_owned(),
-            Lacking::Takes => "new pods will not start".to_owned(),
+    for ((key, waits), workloads) in lacking {
+        let then = if waits {
+            "its pods do not start until the source has the key"
+        } else {
+            "new pods will not start"
         };
         warnings.push(format!(
             "confrev: the content lacks the key {key:?}, required by {}: {then}",
@@ -405,27 +353,37 @@ fn effects<A: Api>(
             "confrev: this change ends an undo or a pin: {workloads} will roll to this content"
         ));
     }
-    if !on_hold.is_empty() {
-        warnings.push(format!(
-            "confrev: {} will not roll to this content: held by annotation {}",
-            listed(on_hold),
-            annotations::HOLD
-        ));
-    }
-    for (reason, workloads) in postponed {
-        warnings.push(format!("confrev: {} will roll later: {reason}", listed(workloads)));
-    }
-    if let Some(objection) = objection {
-        warnings.push(format!(
-            "confrev: no further workload will roll to this content: {objection} (annotation {})",
-            if observed.spread_policy().has_waves() {
-                annotations::WAVES
-            } else {
-                annotations::MAX_IN_FLIGHT
-            }
-        ));
-    }
     warnings
+}
+
+/// What the writer of a content learns about workloads that do not move to it; `None` if the change itself goes on without a person.
+/// `name`: the name of a workload of the source's namespace.
+fn objection(
+    source: &Name,
+    why: &Why<WorkloadKey>,
+    workloads: &str,
+    name: impl Fn(&WorkloadKey) -> String,
+) -> Option<String> {
+    let name = |key: &WorkloadKey| {
+        if key.namespace == source.namespace { name(key) } else { ELSEWHERE.to_owned() }
+    };
+    let text = why.text(&About { name: &name, ..About::alone(&source.object) });
+    match why {
+        Why::Held { .. } => Some(format!(
+            "confrev: {workloads} will not roll to this content: held by annotation {}",
+            annotations::HOLD
+        )),
+        Why::Closed(closed) => {
+            Some(format!("confrev: {workloads} will roll later: {text} (annotation {})", closed.key()))
+        }
+        why if why.is_refusal() || why.needs_a_person() => {
+            Some(format!("confrev: {workloads} will not roll to this content: {text}"))
+        }
+        Why::Others(Wait::Bad(_)) => {
+            Some(format!("confrev: {workloads} will not roll to this content: {text}"))
+        }
+        _ => None,
+    }
 }
 
 /// The names of the first workloads, and the number of the others.

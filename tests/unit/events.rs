@@ -7,7 +7,7 @@ use confrev::{
     kinds::REVISION_KINDS,
     resolve::{Health, Record, Use},
     telemetry::metrics::Reason,
-    world::{Name, Revision, RevisionKey, SourceMeta},
+    world::{Name, Revision, RevisionKey, SourceMeta, SourceRecord},
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -206,11 +206,13 @@ fn end_of_hold_is_reported_once_on_source() {
         desk
     };
     let mut recovered = start();
-    let objection = |data: Value| {
-        recovered.state.objection(&name("demo"), &observed(data, limit.clone(), "5"), recovered.now)
+    let gate = |data: Value| {
+        let (demo, content) = (name("demo"), SourceRecord::of(&observed(data, limit.clone(), "5")));
+        let objections = recovered.state.objections(&demo, &content, recovered.now);
+        objections.first().map(|objection| objection.why.gate().name())
     };
-    assert_eq!(objection(green()), Some(format!("Deployment/a failed with {GREEN}")));
-    assert_eq!(objection(json!({"color": "red"})), None);
+    assert_eq!(gate(green()), Some("failed"));
+    assert_eq!(gate(json!({"color": "red"})), None);
     recovered.state.apply_workload(&key("a"), Some(named("a", &second)), recovered.now);
     let note = format!("RollReleased ConfigMap: Deployment/a no longer holds the roll to {GREEN}");
     assert_eq!(held(&mut recovered, &green(), "2"), [format!("{note}: the next workloads roll")]);

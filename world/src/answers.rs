@@ -6,7 +6,13 @@ use confrev_core::{
 };
 use jiff::Timestamp;
 
-use crate::{name::Name, objects::WorkloadKey, question::Question, records::SourceRecord, world::World};
+use crate::{
+    name::Name,
+    objects::WorkloadKey,
+    question::{ContentOf, Question},
+    records::SourceRecord,
+    world::World,
+};
 
 /// A source to whose content a workload would move, and does not now.
 pub struct Shut<'i> {
@@ -112,7 +118,8 @@ impl World {
         wait: impl FnMut() -> Option<Wait<WorkloadKey>>,
         (since, now): (Timestamp, Timestamp),
     ) -> Answer<WorkloadKey> {
-        gates::answer(&mut Question { world: self, key, record, source, used, known, wait, since, now })
+        let of = ContentOf::Source;
+        gates::answer(&mut Question { world: self, key, record, source, used, known, of, wait, since, now })
     }
 }
 

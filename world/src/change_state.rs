@@ -13,7 +13,7 @@ use crate::{answers::is_one_set, name::Name, objects::WorkloadKey, records::Sour
 
 /// About how many waiting workloads the gates are asked: an answer may take some milliseconds, and all clients wait for the world
 /// meanwhile.
-const MOST_ASKED: usize = 50;
+pub(super) const MOST_ASKED: usize = 50;
 
 /// The workloads of a namespace that use a source and follow its changes, counted.
 #[derive(Default)]

@@ -70,7 +70,6 @@ pub fn workload(name: &str, uid: u8, uses: Vec<Use>, seen: Digest, health: Healt
         ties: uses.iter().map(tie).collect(),
         uses,
         pace: Pace::default(),
-        refuses_missing_keys: false,
         generation: None,
         track: true,
         min_interval: std::time::Duration::ZERO,

@@ -18,6 +18,7 @@ mod interner;
 pub mod live_findings;
 mod name;
 mod namespaces;
+pub mod objections;
 mod objects;
 pub mod owners;
 mod question;

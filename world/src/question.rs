@@ -3,14 +3,25 @@
 //! Nothing is stored for them: the annotations, the verdicts and the time decide, so a restart changes nothing.
 
 use confrev_core::{
-    gate_settings::{Closed, Place, Texts, closed},
+    gate_settings::{Place, Texts, closed},
     gates::{Asked, Why},
-    resolve::{Membership, Observed, Present, Record, RecordedFailure, Use, Wait},
+    resolve::{Membership, Present, Record, RecordedFailure, Use, Wait},
     snapshot::ObjectName,
 };
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{name::Name, objects::WorkloadKey, records::SourceRecord, world::World};
+
+/// Whose content the gates are asked about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ContentOf {
+    /// The source has it.
+    Source,
+    /// A user writes it just now. The sources of a set are written one after the other, so their versions say nothing yet.
+    Writer,
+    /// The same, of a client that may not learn anything about what is stored.
+    Stranger,
+}
 
 /// A workload, and a source to whose content it would move.
 pub(super) struct Question<'q, W> {
@@ -20,6 +31,7 @@ pub(super) struct Question<'q, W> {
     pub(super) source: &'q Name,
     pub(super) used: &'q Use,
     pub(super) known: &'q SourceRecord,
+    pub(super) of: ContentOf,
     /// Why others hold the workload.
     pub(super) wait: W,
     /// Since when the workload is pending.
@@ -57,7 +69,7 @@ impl<W: FnMut() -> Option<Wait<WorkloadKey>>> Asked for Question<'_, W> {
         fn set(known: &SourceRecord) -> Option<&str> {
             known.gates.as_ref()?.set.as_deref()
         }
-        if set(self.known).is_none() {
+        if set(self.known).is_none() || self.of != ContentOf::Source {
             return Some(Vec::new());
         }
         if self.world.awaits_source(self.key) {
@@ -75,6 +87,9 @@ impl<W: FnMut() -> Option<Wait<WorkloadKey>>> Asked for Question<'_, W> {
     }
 
     fn refusal(&self) -> Option<(String, &RecordedFailure)> {
+        if self.of == ContentOf::Stranger {
+            return None;
+        }
         let (snapshot, failure) = self.world.refused_of(self.source, self.known)?;
         Some((snapshot.object.name.to_string(), failure))
     }
@@ -89,6 +104,11 @@ impl<W: FnMut() -> Option<Wait<WorkloadKey>>> Asked for Question<'_, W> {
 
     fn now(&self) -> Timestamp {
         self.now
+    }
+
+    fn has_content(&self) -> bool {
+        let is_open = self.of != ContentOf::Stranger;
+        is_open && self.record.has_seen(&self.used.source, &self.known.present.digests)
     }
 
     fn interval_left(&self) -> Option<SignedDuration> {
@@ -117,19 +137,6 @@ impl World {
         let closed = closed(self.settings_of(key, record), now).map(Why::Closed);
         let interval = || interval_left(record, since, now).filter(|_| !moves_sources).map(Why::Interval);
         closed.or_else(interval)
-    }
-
-    /// When a workload would roll to content that a source is about to get, as far as settings decide that; `None` if it is now.
-    pub fn postponed(
-        &self,
-        (key, record): (&WorkloadKey, &Record),
-        source: &Name,
-        content: &Observed,
-        now: Timestamp,
-    ) -> Option<Closed> {
-        let of_source = Texts::read(|key| content.annotation(key));
-        let of_source = (Place::Source(source.object.clone()), &of_source);
-        closed(self.settings_of(key, record).chain([of_source]), now)
     }
 
     /// The settings of a workload and its namespace that are gates.

@@ -37,8 +37,6 @@ pub struct Record {
     pub ties: CompactMap<ObjectName, Tie>,
     /// Its settings for changes that spread step by step.
     pub pace: Pace,
-    /// Whether admission refuses a roll to content that lacks a key which the template requires.
-    pub refuses_missing_keys: bool,
     /// The object's generation.
     pub generation: Option<i64>,
     /// Whether it rolls automatically.
@@ -247,7 +245,6 @@ impl Record {
                 deadline_seconds: whole_seconds(policy.progress_deadline),
                 written: workload.spec_written(),
             },
-            refuses_missing_keys: policy.missing != MissingPolicy::Allow,
             generation: workload.generation(),
             track: policy.track && workload.kind.rolls && !workload.is_being_deleted(),
             min_interval: policy.min_interval,

@@ -82,8 +82,7 @@ mod tests {
         *,
     };
     use crate::{
-        resolve::{Observed, Present, Record, SpreadPolicy, Use},
-        snapshot::SourceKind,
+        resolve::{Present, Record, SpreadPolicy, Use},
         world::{
             NamespaceSettings, SnapshotRecord, SourceRecord,
             fixture::{
@@ -239,21 +238,5 @@ mod tests {
         let refused = SnapshotRecord { verdict: Some(failed(None).into()), ..snapshot_record("a", 2) };
         world.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
         assert_eq!(wait(&world), None, "it goes back");
-    }
-
-    #[test]
-    fn new_content_is_postponed_by_its_own_window() {
-        let record = Record { gates: window("00:00-12:00"), ..pending(&[used("a", Some(1))]) };
-        let world = world(&[("web", &record)]);
-        let reason = |window: &str| {
-            let json = format!(
-                r#"{{"metadata":{{"name":"a","annotations":{{"confrev.dev/window":"{window}"}}}},"data":{{}}}}"#
-            );
-            let content = Observed::read(SourceKind::ConfigMap, json.as_bytes()).unwrap();
-            world.postponed((&key("web"), &record), &source("a"), &content, NOW)
-        };
-        assert_eq!(reason("00:00-01:00"), None);
-        let why = reason("01:00-02:00").unwrap();
-        assert!(why.to_string().contains("outside the window of ConfigMap \"a\""), "{why}");
     }
 }

@@ -307,29 +307,6 @@ impl HeldWorkloads {
     }
 }
 
-/// Why workloads would not roll to content that a source is about to get; `None` if nothing is known against it.
-pub(crate) fn objection(
-    world: &World,
-    source: &Name,
-    content: &SourceRecord,
-    now: Timestamp,
-) -> Option<String> {
-    if !content.spread.is_limited() && !world.is_grouped(source) {
-        return None;
-    }
-    let waits = |(_, record): &(&WorkloadKey, &Record)| {
-        record.track
-            && !record.is_on_hold(&source.object)
-            && !record.has_seen(&source.object, &content.present.digests)
-    };
-    world.workloads_using(source).find(waits)?;
-    if let Some((snapshot, failed)) = world.refused_of(source, content) {
-        return Some(format!("{} was refused ({})", snapshot.object.name, failed.reason));
-    }
-    let spread = world.spread(source, content, |_, _, _| false, now)?;
-    Some(event_texts::proof(world, source, &content.present.digests.current(), spread.bad()?))
-}
-
 #[cfg(test)]
 mod tests {
     use std::{sync::Arc, time::Duration};
@@ -341,7 +318,7 @@ mod tests {
             reconcile::fixture::{at, limited, moved_one, on, set_group, set_source, state},
         },
         kinds::Kinds,
-        resolve::{Observed, Present, SpreadPolicy, Use, Verdict},
+        resolve::{Observed, Present, Use, Verdict},
         snapshot::SourceKind,
         telemetry::metrics::Reason,
         world::{
@@ -701,47 +678,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn objection_is_raised_for_workloads_that_would_roll() {
-        let waits = on(1, Health::Settled);
-        let untracked = Record { track: false, ..waits.clone() };
-        let on_hold = Record { uses: vec![fixture::held("a", 1)], ..waits.clone() };
-        let lasting = SpreadPolicy::default();
-        let refused = Some("a-2000000000 was refused (it fails)");
-        for (what, record, known, expected) in [
-            ("it waits", &waits, reverting("a", 2), refused),
-            ("it does not track", &untracked, reverting("a", 2), None),
-            ("it is on hold", &on_hold, reverting("a", 2), None),
-            ("it has seen the content", &on(2, Health::Settled), reverting("a", 2), None),
-            (
-                "nothing limits the change",
-                &waits,
-                SourceRecord { spread: lasting.into(), ..reverting("a", 2) },
-                None,
-            ),
-        ] {
-            let mut state = state(&[("web", record)]);
-            set_source(&mut state, "a", known.clone());
-            refuse(&mut state, "a");
-            assert_eq!(objection(&state.world, &source("a"), &known, at(10)).as_deref(), expected, "{what}");
-        }
-        // In a group, the source of another namespace may limit the change.
-        let mut state = moved_one(Health::Failed, &[]);
-        let elsewhere = limited("a", 2, &[("max-in-flight", "1")]);
-        state.world.set_read(&Name::new("other", object("a")), Some(elsewhere), &mut Vec::new());
-        let why = |state: &State| {
-            let known = state.world.existing_source(&source("a")).unwrap();
-            objection(&state.world, &source("a"), known, at(10))
-        };
-        assert_eq!(why(&state), None);
-        set_group(&mut state, "other");
-        let failed = "Deployment/moved failed with a-2000000000";
-        assert!(why(&state).is_some_and(|why| why.starts_with(failed)), "{:?}", why(&state));
-
-        let state = moved_one(Health::Failed, &[("max-in-flight", "1")]);
-        assert!(why(&state).is_some_and(|why| why.starts_with(failed)), "{:?}", why(&state));
-    }
-
     /// Each namespace of a group gets an Event about the failure. Only that of the workload names it.
     #[test]
     fn events_name_no_workload_of_another_namespace() {
@@ -758,8 +694,6 @@ mod tests {
         let note =
             |state: &State| state.held_workloads.event(&state.world, &source("a"), at(10)).unwrap().note;
         assert!(note(&state).starts_with(&format!("1 workload is held: {ELSEWHERE}.")), "{}", note(&state));
-        let known = state.world.existing_source(&source("a")).unwrap();
-        assert_eq!(objection(&state.world, &source("a"), known, at(10)).as_deref(), Some(ELSEWHERE));
 
         // It goes back there, so that only the verdict shows the failure. The hold stays, and is not reported again.
         state.world.set_read(&theirs, Some(reverting("a", 2)), &mut Vec::new());

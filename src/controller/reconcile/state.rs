@@ -11,14 +11,8 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    checked_schemas::CheckedSchemas,
-    counted_changes::CountedChanges,
-    events::Events,
-    held::{HeldWorkloads, objection},
-    missing_snapshots::MissingSnapshots,
-    relists::Relists,
-    rested::RestedWorkloads,
-    rolls::Rolls,
+    checked_schemas::CheckedSchemas, counted_changes::CountedChanges, events::Events, held::HeldWorkloads,
+    missing_snapshots::MissingSnapshots, relists::Relists, rested::RestedWorkloads, rolls::Rolls,
     state_checks::StateChecks,
 };
 use crate::{
@@ -29,7 +23,7 @@ use crate::{
     snapshot::{Digest, Digests, Rotated},
     world::{
         ChosenStrategies, DigestKeys, Name, Reader, Served, ShareLimits, SourceRecord, WorkloadKey, World,
-        WorldChange, WorldConfig,
+        WorldChange, WorldConfig, objections::Objection,
     },
 };
 
@@ -267,22 +261,14 @@ impl State {
         Some(Pin { rejected })
     }
 
-    /// Why further workloads would not roll to this content of a source; `None` if nothing is known against it.
-    pub fn objection(&self, source: &Name, content: &Observed, now: Timestamp) -> Option<String> {
-        objection(&self.world, source, &SourceRecord::of(content), now)
-    }
-
-    /// Why a workload would not roll at once to content that a source is about to get, as far as windows decide that.
-    pub fn postponed(
-        &self,
-        key: &WorkloadKey,
-        source: &Name,
-        content: &Observed,
+    /// The workloads that would not move to content that a source is about to get, and why.
+    pub fn objections<'i>(
+        &'i self,
+        source: &'i Name,
+        content: &'i SourceRecord,
         now: Timestamp,
-    ) -> Option<String> {
-        let of = (key, self.world.workload(key)?);
-        let closed = self.world.postponed(of, source, content, now)?;
-        Some(format!("{closed} (annotation {})", closed.key()))
+    ) -> Vec<Objection<'i>> {
+        self.world.objections(source, content, now)
     }
 
     /// The workload's name in messages to users of its namespace.
@@ -388,18 +374,5 @@ mod tests {
             assert!(!ends_pin(&state, "web", "b", text), "{what}, of a");
             assert!(!ends_pin(&state, "gone", "a", text), "of no workload");
         }
-    }
-
-    #[test]
-    fn writer_learns_that_windows_are_closed() {
-        let state = state(&[("web", &on(1, Health::Settled))]);
-        let postponed = |name: &str, window: &str| {
-            let annotations = format!(r#","annotations":{{"{}":"{window}"}}"#, crate::annotations::WINDOW);
-            state.postponed(&key(name), &source("a"), &content("x", &annotations), at(0))
-        };
-        assert_eq!(postponed("web", "00:00-01:00"), None);
-        let why = postponed("web", "01:00-02:00").unwrap();
-        assert!(why.contains("outside the window of ConfigMap \"a\""), "{why}");
-        assert_eq!(postponed("gone", "01:00-02:00"), None);
     }
 }
