@@ -373,6 +373,14 @@ fn objection(
             "confrev: {workloads} will not roll to this content: held by annotation {}",
             annotations::HOLD
         )),
+        Why::RequiredKey { key } => {
+            let key = key.as_ref().map_or_else(|| "a key".to_owned(), |key| format!("the key {key:?}"));
+            Some(format!(
+                "confrev: the content lacks {key}, required by {workloads}: the roll will be refused (annotation {} is \
+                 not \"allow\")",
+                annotations::MISSING
+            ))
+        }
         Why::Closed(closed) => {
             Some(format!("confrev: {workloads} will roll later: {text} (annotation {})", closed.key()))
         }
