@@ -9,6 +9,7 @@
 
 mod asked;
 mod gate;
+mod guard;
 mod hold;
 mod interval;
 mod paused;
@@ -23,6 +24,7 @@ mod words;
 
 pub use asked::{Answer, Asked};
 pub use gate::Gate;
+pub(crate) use guard::Guard;
 pub use why::Why;
 pub use words::{About, ELSEWHERE, lacks_key, listed, proved_bad, retry};
 

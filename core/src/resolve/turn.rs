@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     annotations, gate_settings,
+    gates::Guard,
     snapshot::{Digest, ObjectName, is_named_after},
     template::Template,
 };
@@ -108,9 +109,14 @@ impl Resolver<'_> {
         self.is_held_back(source, present)
     }
 
-    /// Whether a limit, a gate or a set keeps the workload from the present content of a source.
+    /// Whether anything may keep the workload from the present content of a source.
     fn is_held_back(&mut self, source: &ObjectName, present: &Observed) -> Result<bool, Stop> {
-        Ok(present.is_limited() || self.changed_gate().is_some() || self.set_wait(source)?.is_some())
+        Ok(self.guard(source, Some(present))?.is_some())
+    }
+
+    fn guard(&mut self, source: &ObjectName, present: Option<&Observed>) -> Result<Option<Guard>, Stop> {
+        let policy = present.map(Observed::spread_policy).unwrap_or_default();
+        Ok(Guard::of(&policy, self.set_wait(source)?, self.changed_gate()))
     }
 
     /// The setting of the workload that is a gate and that the request changes. Such a write rolls nothing by itself: it may be there to postpone
@@ -156,23 +162,12 @@ impl Resolver<'_> {
             "until the controller rolls it".to_owned()
         };
         let kept = kept.map_or_else(|| "its pods".to_owned(), |kept| format!("the snapshot {kept:?}"));
-        let present = self.live(source)?.map(Observed::spread_policy).unwrap_or_default();
-        let limits = if let Some(wait) = self.set_wait(source)? {
-            format!("{source} belongs to a set (annotation {}): {wait}", annotations::SET)
-        } else if present.has_waves() {
-            format!("{source} moves workloads in waves (annotation {})", annotations::WAVES)
-        } else if present.max_in_flight.is_some() {
-            format!(
-                "{source} limits how many workloads roll at once (annotation {})",
-                annotations::MAX_IN_FLIGHT
-            )
-        } else if present.reverts {
-            format!("{source} moves workloads back if one fails (annotation {})", annotations::ON_FAILURE)
-        } else if self.is_left_to_controller(source)? {
-            format!("{source} has a schema (annotation {}), which the controller checks", annotations::SCHEMA)
-        } else {
-            format!("annotation {} has a new value", self.changed_gate().unwrap_or_default())
+        let present = self.live(source)?;
+        let guard = match self.guard(source, present)? {
+            Some(guard) => Some(guard),
+            None => self.is_left_to_controller(source)?.then_some(Guard::Schema),
         };
+        let limits = guard.map(|guard| guard.text(source)).unwrap_or_default();
         self.warnings.push(format!("{limits}: {} keeps {kept} {until}", self.request.new.display()));
         Ok(())
     }
