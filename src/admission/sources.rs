@@ -356,7 +356,7 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
     warnings
 }
 
-/// What the writer of a content learns about workloads that do not move to it; `None` if the change itself goes on without a person.
+/// What the writer of a content learns about workloads that do not move to it; `None` if the change needs no person.
 /// `name`: the name of a workload of the source's namespace.
 fn objection(
     source: &Name,
