@@ -202,7 +202,7 @@ mod tests {
             ),
             (
                 "it has just rolled",
-                Record { last_roll: Some(NOW), min_interval: Duration::from_secs(60), ..behind() },
+                Record { last_roll: Some(NOW), min_interval: Duration::from_mins(1), ..behind() },
                 plain(),
                 None,
             ),

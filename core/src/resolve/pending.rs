@@ -25,7 +25,6 @@ use crate::{
 
 /// The controller's record of an opted-in workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Record {
     /// The object's uid.
     pub uid: Uid,
