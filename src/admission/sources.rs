@@ -4,7 +4,10 @@
 //! A review is a hint: anyone who reaches the port can send one. Snapshots are made from live reads only, by the
 //! controller after the write is stored and by the admission of a workload that needs a snapshot.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use memchr::memmem;
 
@@ -311,21 +314,22 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
         let workloads = listed(workloads.into_iter().map(|key| state.display_short(key)).collect());
         warnings.extend(objection(source, &why, &workloads, |key| state.display_short(key)));
     }
-    let (mut pinned, mut lacking) = (Vec::new(), BTreeMap::<(String, bool), Vec<String>>::new());
+    let (mut pinned, mut lacking) = (Vec::new(), BTreeMap::<(String, bool), BTreeSet<String>>::new());
     for (key, record) in state.workloads_using(source).filter(|(_, record)| record.track) {
         let is_known = !is_secret && record.has_seen(&source.object, observed.digests());
         if is_known || record.is_on_hold(&source.object) {
             continue;
         }
         let uses = || record.uses.iter().filter(|used| used.source == source.object);
-        let has_snapshot = uses().any(|used| used.snapshot.is_some());
+        // The gate keeps the snapshot of a workload that has one. Whether it has one may follow from a stored Secret.
+        let has_snapshot = !is_secret && uses().any(|used| used.snapshot.is_some());
         let reads = record.reads(&source.object).map_or(&[][..], |reads| &reads.keys);
         for read in reads.iter().filter(|read| read.required && !observed.has_key(&read.key)) {
-            // The gate keeps the snapshot of a workload that has one.
             if !has_snapshot {
-                let waits = !uses().any(|used| used.live);
-                let name = state.display_short(key);
-                lacking.entry((read.key.to_string(), waits)).or_default().push(name);
+                let waits = !is_secret && !uses().any(|used| used.live);
+                // No message has the name of a key of a Secret.
+                let what = if is_secret { "a key".to_owned() } else { format!("the key {:?}", read.key) };
+                lacking.entry((what, waits)).or_default().insert(state.display_short(key));
             }
         }
         if let Some(pin) = state.pin(key, source).filter(|_| !is_secret) {
@@ -343,8 +347,8 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
             "new pods will not start"
         };
         warnings.push(format!(
-            "confrev: the content lacks the key {key:?}, required by {}: {then}",
-            listed(workloads)
+            "confrev: the content lacks {key}, required by {}: {then}",
+            listed(workloads.into_iter().collect())
         ));
     }
     if !pinned.is_empty() {
@@ -373,10 +377,11 @@ fn objection(
             "confrev: {workloads} will not roll to this content: held by annotation {}",
             annotations::HOLD
         )),
+        // The same is said of all workloads that require the key of a Secret.
         Why::RequiredKey { key } => {
-            let key = key.as_ref().map_or_else(|| "a key".to_owned(), |key| format!("the key {key:?}"));
+            let key = key.as_ref()?;
             Some(format!(
-                "confrev: the content lacks {key}, required by {workloads}: the roll will be refused (annotation {} is \
+                "confrev: the content lacks the key {key:?}, required by {workloads}: the roll will be refused (annotation {} is \
                  not \"allow\")",
                 annotations::MISSING
             ))

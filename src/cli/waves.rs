@@ -504,7 +504,7 @@ async fn status_of(
     let name = Name::new(target.namespace.as_str(), source.clone());
     let mut world = inventory.world(target).await;
     world.enter(target, &target.namespace).await?;
-    world.add_source(&name, present);
+    world.add_checked(target, &name, present).await;
     let named = |key: &WorkloadKey| world.name(&target.namespace, key);
     let (mut moved_workloads, mut rolls) = (Vec::new(), BTreeSet::new());
     for (workload, standing) in world.standings(&name) {

@@ -147,7 +147,10 @@ impl ReadWorld {
                 Err(Failure::Refused(_)) => LiveSource::Forbidden,
                 found => found?.map_or(LiveSource::Missing, |found| LiveSource::Present(found.into())),
             };
-            self.add_live(&name, &live);
+            match &live {
+                LiveSource::Present(present) => self.add_checked(target, &name, present).await,
+                other => self.add_live(&name, other),
+            }
             self.sources.insert(key, live);
         }
         Ok(())

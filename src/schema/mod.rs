@@ -60,29 +60,58 @@ impl Schemas {
         namespace: &str,
         source: &Observed,
     ) -> Result<Option<String>, ApiError> {
+        let check = self.check(api, (client, by), namespace, source).await?;
+        Ok(check.unwrap_or_else(|NoTurn(reference)| {
+            Some(report(source.kind(), &reference, namespace, &Unfinished::NoTurn))
+        }))
+    }
+
+    /// The same for a client that can try again: a check without a turn is an error that may pass.
+    pub(crate) async fn failure_in_turn<A: Api>(
+        &self,
+        api: &A,
+        whose: (&Client, Instant),
+        namespace: &str,
+        source: &Observed,
+    ) -> Result<Option<String>, ApiError> {
+        let start = Instant::now();
+        let check = self.check(api, whose, namespace, source).await?;
+        check.map_err(|NoTurn(reference)| ApiError::Late {
+            what: format!("a turn to check against {} of {namespace:?}", reference.object),
+            seconds: start.elapsed().as_secs(),
+        })
+    }
+
+    async fn check<A: Api>(
+        &self,
+        api: &A,
+        (client, by): (&Client, Instant),
+        namespace: &str,
+        source: &Observed,
+    ) -> Result<Result<Option<String>, NoTurn>, ApiError> {
         let reference = match source.schema() {
-            None => return Ok(None),
-            Some(Err(invalid)) => return Ok(Some(invalid)),
+            None => return Ok(Ok(None)),
+            Some(Err(invalid)) => return Ok(Ok(Some(invalid))),
             Some(Ok(reference)) => reference,
         };
         if let Err(too_large) = is_checkable(source) {
-            return Ok(Some(report(source.kind(), &reference, namespace, &too_large)));
+            return Ok(Ok(Some(report(source.kind(), &reference, namespace, &too_large))));
         }
         // The turn comes first: a check that waits has neither the schema nor a copy of the content in memory.
         let by = by.checked_sub(MARGIN).unwrap_or(by);
         let Some(permit) = self.running.take(client, by).await else {
-            return Ok(Some(report(source.kind(), &reference, namespace, &Unfinished::NoTurn)));
+            return Ok(Err(NoTurn(reference)));
         };
         let (at, object) = (reference.namespace(namespace), &reference.object);
         let late =
             |_| ApiError::Late { what: format!("{object} of {at:?}"), seconds: LONGEST_READ.as_secs() };
         let found = tokio::time::timeout(LONGEST_READ, api.read(at, object)).await.map_err(late)??;
         let Some(holder) = given(&reference, namespace, found) else {
-            return Ok(Some(reference.not_given(namespace)));
+            return Ok(Ok(Some(reference.not_given(namespace))));
         };
         let job = match job(&reference, &holder, source) {
             Ok(job) => job,
-            Err(failure) => return Ok(Some(said(source.kind(), failure))),
+            Err(failure) => return Ok(Ok(Some(said(source.kind(), failure)))),
         };
         drop(holder);
         let (program, left) = (Arc::clone(&self.program), by.saturating_duration_since(Instant::now()));
@@ -90,14 +119,14 @@ impl Schemas {
             let _permit = permit;
             child::run(&program, job, left)
         });
-        match run.await {
-            Ok(Ok(result)) => Ok(text(&reference, result).map(|failure| said(source.kind(), failure))),
-            Ok(Err(unfinished)) => Ok(Some(report(source.kind(), &reference, namespace, &unfinished))),
+        Ok(Ok(match run.await {
+            Ok(Ok(result)) => text(&reference, result).map(|failure| said(source.kind(), failure)),
+            Ok(Err(unfinished)) => Some(report(source.kind(), &reference, namespace, &unfinished)),
             Err(error) => {
                 let unfinished = Unfinished::NotStarted(std::io::Error::other(error));
-                Ok(Some(report(source.kind(), &reference, namespace, &unfinished)))
+                Some(report(source.kind(), &reference, namespace, &unfinished))
             }
-        }
+        }))
     }
 
     /// The same for objects that are given, such as those of manifests: `Ok` if the content matches its schema. `None`: the
@@ -130,6 +159,9 @@ impl Schemas {
         Some(failure.map_or(Ok(()), |failure| Err(said(source.kind(), failure))))
     }
 }
+
+/// A check found no turn until its end.
+struct NoTurn(SchemaReference);
 
 /// Whether the content is small enough to be checked.
 fn is_checkable(source: &Observed) -> Result<(), Unfinished> {

@@ -124,8 +124,8 @@ impl Report {
     }
 }
 
-/// The most characters of the reason why a content fails its schema.
-const MAX_FAILURE: usize = 512;
+/// The most bytes of the reason why a content fails its schema.
+const MAX_FAILURE: usize = 256;
 
 /// The annotations of a source that decide when a change may move a workload, valid or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,13 +145,16 @@ impl Gates {
         let settings = Texts::read(|key| observed.annotation(key));
         let set = observed.annotation(annotations::SET).map(|value| annotations::bounded(&value).into());
         let has_schema = observed.schema().is_some();
-        let bounded = |failure: &str| failure.chars().take(MAX_FAILURE).collect::<String>().into();
-        let check = observed.check().filter(|_| has_schema);
-        let check = check.map(|check| check.as_ref().copied().map_err(|failure| bounded(failure)));
-        let gates = Self { settings, set, has_schema, check };
+        let gates =
+            Self { settings, set, has_schema, check: observed.check().filter(|_| has_schema).map(bounded) };
         let is_any = !gates.settings.is_empty() || gates.set.is_some() || gates.has_schema;
         is_any.then(|| Box::new(gates))
     }
+}
+
+/// The result of a check, with a reason that is not too long.
+fn bounded(check: &Result<(), Box<str>>) -> Result<(), Box<str>> {
+    check.as_ref().copied().map_err(|failure| failure[..failure.floor_char_boundary(MAX_FAILURE)].into())
 }
 
 impl SourceRecord {
@@ -194,6 +197,15 @@ impl SourceRecord {
     /// Whether the content must match a schema.
     pub fn has_schema(&self) -> bool {
         self.gates.as_ref().is_some_and(|gates| gates.has_schema)
+    }
+
+    /// The same source after a check of its content against its schema.
+    #[must_use]
+    pub fn checked(mut self, check: &Result<(), Box<str>>) -> Self {
+        if let Some(gates) = self.gates.as_mut().filter(|gates| gates.has_schema) {
+            gates.check = Some(bounded(check));
+        }
+        self
     }
 
     /// The result of the check of its content against its schema; `None`: there was none.

@@ -1,12 +1,14 @@
-//! The names of the keys of a content, as hashes of four bytes: a content of 1 MiB may have 100,000 keys.
+//! The names of the keys of a content, as hashes of four bytes.
 
-/// The most keys of a content whose names are known. A template reads a few of them.
-const MAX_KEYS: usize = 256;
+use std::sync::Arc;
+
+/// The most keys of a content whose names are known: a content of 1 MiB may have 100,000.
+const MAX_KEYS: usize = 32;
 
 /// The names of the keys of a content. A hash may be that of another key: then a missing key is not noticed here, and admission refuses
 /// the roll.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyNames(Option<Box<[u32]>>);
+pub struct KeyNames(Option<Arc<[u32]>>);
 
 impl KeyNames {
     /// The names of these keys. Too many are not known.
@@ -14,19 +16,14 @@ impl KeyNames {
         if keys.len() > MAX_KEYS {
             return Self(None);
         }
-        let mut hashes: Box<[u32]> = keys.map(hash).collect();
+        let mut hashes: Vec<_> = keys.map(hash).collect();
         hashes.sort_unstable();
-        Self(Some(hashes))
+        Self(Some(hashes.into()))
     }
 
     /// Whether the content is known to lack this key.
     pub(crate) fn lack(&self, key: &str) -> bool {
         self.0.as_ref().is_some_and(|hashes| hashes.binary_search(&hash(key)).is_err())
-    }
-
-    /// Their memory in bytes.
-    pub fn size(&self) -> usize {
-        self.0.as_ref().map_or(0, |hashes| size_of_val(&**hashes))
     }
 }
 
@@ -44,7 +41,6 @@ mod tests {
         let names = KeyNames::of(["b", "a", "app.yaml"].into_iter());
         let lacking = ["a", "b", "app.yaml", "c", ""].map(|key| names.lack(key));
         assert_eq!(lacking, [false, false, false, true, true]);
-        assert_eq!(names.size(), 12);
         assert!(!KeyNames::default().lack("a"), "nothing is known");
         let many: Vec<_> = (0..=MAX_KEYS).map(|number| number.to_string()).collect();
         let of = |count: usize| KeyNames::of(many[..count].iter().map(String::as_str));

@@ -282,6 +282,11 @@ impl State {
     }
 
     fn failed(&mut self, task: &Task, error: &ApiError, now: Timestamp) {
+        if let (Task::Check(source), false) = (task, error.may_pass()) {
+            // Nothing says that the content matches its schema. It is checked again.
+            self.queue.done(task);
+            return self.set_check(source, &Err(format!("it was not checked: {error}").into()), now);
+        }
         if let (Task::Roll(key), ApiError::Refused { code, message, .. }, false) =
             (task, error, error.may_pass())
         {

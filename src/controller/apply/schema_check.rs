@@ -20,6 +20,6 @@ pub(crate) async fn check<A: Api>(api: &A, schemas: &Schemas, source: &Name) -> 
     };
     let client = Client::default().of_namespace(&source.namespace);
     let by = Instant::now() + LONGEST_WAIT;
-    let failure = schemas.failure(api, (&client, by), &source.namespace, &present).await?;
+    let failure = schemas.failure_in_turn(api, (&client, by), &source.namespace, &present).await?;
     Ok(Outcome::Read(Some(Box::new(present.checked(failure)))))
 }

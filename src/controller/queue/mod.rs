@@ -35,10 +35,10 @@ const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
 /// The most tasks that are worked on at a time.
 ///
 /// A namespace gets another one only while it has fewer than are free: half of them if it is alone, a third if there are two, and so on.
-/// So however many namespaces one tenant has, and however long their tasks take, others find free ones.
+/// So up to four namespaces leave some to others, however long their tasks take.
 pub(in crate::controller) const MAX_WORKING: usize = 16;
 
-/// The most tasks at a time that list whole namespaces. A namespace full of objects, or of references to nothing, must not
+/// The most tasks at a time that may take seconds, such as those that list whole namespaces. A namespace full of objects, or of references to nothing, must not
 /// delay the rolls of others.
 const MAX_SLOW: usize = 4;
 

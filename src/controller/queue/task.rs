@@ -80,10 +80,10 @@ impl Task {
         )
     }
 
-    /// Whether the task may list a whole namespace.
+    /// Whether the task may take seconds: it lists a whole namespace, or waits for a check in a child process.
     pub(crate) fn is_slow(&self) -> bool {
         use ObjectStep::{Restore, Sweep, Unbind};
-        matches!(self, Self::Object(_, Restore | Sweep | Unbind) | Self::OptIn(_))
+        matches!(self, Self::Object(_, Restore | Sweep | Unbind) | Self::OptIn(_) | Self::Check(_))
     }
 
     /// The namespace of the object; `None` for Events.

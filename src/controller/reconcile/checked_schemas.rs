@@ -20,12 +20,17 @@ struct Checked {
 }
 
 impl Checked {
-    /// Whether the result still counts. One from the future comes from a clock that stepped back.
-    fn is_fresh(self, now: Timestamp) -> bool {
+    /// Until when the result counts.
+    fn until(self) -> Timestamp {
         let [shortest, longest] = FAILING;
         let time =
             self.failing_since.map_or(FRESH, |since| self.at.duration_since(since).clamp(shortest, longest));
-        self.at <= now && now < self.at + time
+        self.at + time
+    }
+
+    /// Whether the result still counts. One from the future comes from a clock that stepped back.
+    fn is_fresh(self, now: Timestamp) -> bool {
+        self.at <= now && now < self.until()
     }
 }
 
@@ -34,11 +39,12 @@ impl Checked {
 pub(crate) struct CheckedSchemas(HashMap<Name, Checked>);
 
 impl CheckedSchemas {
-    /// Records the result of a check.
-    pub(super) fn set(&mut self, source: &Name, fails: bool, now: Timestamp) {
-        let since = self.0.get(source).and_then(|last| last.failing_since);
-        let failing_since = fails.then(|| since.unwrap_or(now));
-        self.0.insert(source.clone(), Checked { at: now, failing_since });
+    /// Records the result of a check. `failed`: whether this content has failed before. Returns until when the result counts.
+    pub(super) fn set(&mut self, source: &Name, failed: bool, fails: bool, now: Timestamp) -> Timestamp {
+        let since = self.0.get(source).and_then(|last| last.failing_since).filter(|_| failed);
+        let checked = Checked { at: now, failing_since: fails.then(|| since.unwrap_or(now)) };
+        self.0.insert(source.clone(), checked);
+        checked.until()
     }
 
     /// Whether the result of the last check counts. `known`: the source, as it is now.
@@ -60,19 +66,16 @@ mod tests {
     /// A schema may be corrected, and no watch reports that.
     #[test]
     fn failing_content_is_checked_again() {
-        let mut checks = CheckedSchemas::default();
-        let source = source("a");
+        let (mut checks, source) = (CheckedSchemas::default(), source("a"));
         let counts = |checks: &CheckedSchemas, second: i64| checks.0[&source].is_fresh(at(second));
-        checks.set(&source, false, at(0));
+        checks.set(&source, false, false, at(0));
         assert_eq!([-1, 0, 9, 10].map(|second| counts(&checks, second)), [false, true, true, false]);
-        for (time, pause) in
-            [(100, 1), (101, 1), (102, 2), (104, 4), (108, 8), (150, 50), (200, 60), (900, 60)]
-        {
-            checks.set(&source, true, at(time));
+        let times = [(100, 1), (101, 1), (102, 2), (104, 4), (108, 8), (150, 50), (200, 60), (900, 60)];
+        for (time, pause) in times {
+            let until = checks.set(&source, time > 100, true, at(time));
+            assert_eq!(until, at(time + pause));
             assert!(counts(&checks, time + pause - 1) && !counts(&checks, time + pause), "{time}");
         }
-        checks.set(&source, false, at(1000));
-        checks.set(&source, true, at(1001));
-        assert!(!counts(&checks, 1002), "it failed anew");
+        assert_eq!(checks.set(&source, false, true, at(1001)), at(1002), "another content failed");
     }
 }

@@ -392,7 +392,8 @@ pub(crate) fn refused_content(
     now: Timestamp,
 ) -> Vec<Event> {
     let reason = why.text(&About::alone(&source.object));
-    let same = why.gate().name().to_owned();
+    let version = world.existing_source(source).map_or("", |known| &known.resource_version);
+    let same = format!("{} {} {version}", why.gate().name(), source.object);
     let note = format!("the roll to the present content was refused: {reason}");
     let related = source_ref(world, source);
     let on_workload = event_on_workload(world, key, Reason::RollRefused, note, now);

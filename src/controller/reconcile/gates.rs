@@ -24,14 +24,17 @@ const RECHECK: SignedDuration = SignedDuration::from_mins(10);
 /// When to ask the gate of a workload again. What it depends on may change unseen, such as the health of others.
 pub(super) fn ask_again(why: &Why<WorkloadKey>, now: Timestamp) -> Timestamp {
     match why {
-        Why::Paused | Why::Held { .. } | Why::Closed(_) | Why::Set(_) => {
-            why.until(now).unwrap_or(Timestamp::MAX).min(now + RECHECK)
-        }
+        // Other content, another workload and the end of a check queue it again.
+        Why::Paused
+        | Why::Held { .. }
+        | Why::Schema { .. }
+        | Why::RequiredKey { .. }
+        | Why::Closed(_)
+        | Why::Set(_) => why.until(now).unwrap_or(Timestamp::MAX).min(now + RECHECK),
         Why::Interval(_) => why.until(now).unwrap_or(now + RECHECK),
         Why::Others(Wait::Bake(end)) => (now + TURN).max((*end).min(now + BAKE)),
         Why::SetUnread | Why::Others(_) => now + TURN,
-        // The next check of the content queues the workload again.
-        Why::Refused { .. } | Why::Schema { .. } | Why::RequiredKey { .. } => now + BAKE,
+        Why::Refused { .. } => now + BAKE,
     }
 }
 

@@ -31,17 +31,21 @@ fn sources_to_check<'i>(
 }
 
 impl State {
-    /// Queues the checks without which the gates do not know whether a workload may move: of contents that were not checked yet, and
-    /// of those that failed.
-    pub(super) fn enqueue_schema_checks(&mut self, (key, record): (&WorkloadKey, &Record), now: Timestamp) {
-        let needed = sources_to_check(&self.world, (key, record)).filter(|(source, known)| {
-            let is_known = known.check().is_some_and(Result::is_ok);
-            !is_known && !self.checked_schemas.is_fresh(source, known, now)
-        });
-        let needed: Vec<_> = needed.map(|(source, _)| source).collect();
-        for source in needed {
+    /// Queues the checks without which the gates do not know whether a workload may move. Returns whether there are any: their ends queue
+    /// its roll again.
+    pub(super) fn enqueue_first_checks(
+        &mut self,
+        (key, record): (&WorkloadKey, &Record),
+        now: Timestamp,
+    ) -> bool {
+        let sources = sources_to_check(&self.world, (key, record));
+        let unknown: Vec<_> =
+            sources.filter(|(_, known)| known.check().is_none()).map(|(source, _)| source).collect();
+        let any = !unknown.is_empty();
+        for source in unknown {
             self.queue.schedule(Task::Check(source), now);
         }
+        any
     }
 
     /// The sources with a schema that a roll moves. The plan must name the contents that were checked.
@@ -64,23 +68,46 @@ impl State {
         any
     }
 
-    /// Checks the present content of a source.
+    /// Checks the present content of a source, if a workload would move to it.
     pub(super) fn check_schema(&self, source: &Name) -> Reconciled {
-        let has_schema = self.world.existing_source(source).is_some_and(SourceRecord::has_schema);
-        has_schema.then(|| Action::Check(source.clone())).into()
+        let is_source = |(name, _): (Name, &SourceRecord)| name == *source;
+        let needs = |of: (&WorkloadKey, &Record)| sources_to_check(&self.world, of).any(is_source);
+        let is_needed = self.world.workloads_using(source).any(needs);
+        is_needed.then(|| Action::Check(source.clone())).into()
     }
 
-    /// Applies the result of a check, for which the source was read.
+    /// Applies the result of a check, for which the source was read. It says nothing about another version of the source, which is checked
+    /// when it is read: the check took a while, and the watches may know more by now.
     pub(in crate::controller) fn finish_check(
         &mut self,
         source: &Name,
         observed: Option<&Observed>,
         now: Timestamp,
     ) {
-        if let Some(check) = observed.and_then(Observed::check).filter(|_| self.world.is_watched(source)) {
-            self.checked_schemas.set(source, check.is_err(), now);
+        let Some(known) = self.world.existing_source(source) else { return };
+        let checked = observed.filter(|observed| {
+            known.uid == observed.uid.as_str().into() && known.resource_version == observed.resource_version
+        });
+        match checked.and_then(Observed::check) {
+            Some(check) => self.set_check(source, &check.clone(), now),
+            None => self.queue.schedule(Task::Read(source.clone()), now),
         }
-        self.apply_read(source, observed, now);
+    }
+
+    /// Records the result of a check, or why there is none, of the known version of a source.
+    pub(in crate::controller) fn set_check(
+        &mut self,
+        source: &Name,
+        check: &Result<(), Box<str>>,
+        now: Timestamp,
+    ) {
+        let Some(known) = self.world.existing_source(source) else { return };
+        let (record, failed) = (known.clone().checked(check), known.schema_failure().is_some());
+        let next = self.checked_schemas.set(source, failed, check.is_err(), now);
+        if check.is_err() {
+            self.queue.schedule(Task::Check(source.clone()), next);
+        }
+        self.update(now, |world, changes| world.set_read(source, Some(record), changes));
         self.enqueue_users(source, now);
     }
 }
@@ -158,47 +185,70 @@ mod tests {
         assert_eq!(state.checked_moves(&key("web"), &behind(), &moves), []);
     }
 
-    /// A workload of the sources a, with a schema, and b; both changed. Its turn at these seconds, with these results of checks.
-    fn turns(times: &[(i64, Option<Check>)]) -> Vec<(String, bool)> {
+    /// A workload of the sources a, with a schema, and b; both changed.
+    fn pending() -> State {
         let both = Record { uses: vec![used("a", Some(1)), used("b", Some(1))], ..on(1, Health::Settled) };
         let mut state = state(&[("web", &both)]);
         set_source(&mut state, "a", with_schema(source_record("a", 2), None));
         set_source(&mut state, "b", source_record("b", 2));
         state.enqueue_roll(&key("web"), at(0));
-        let check = Task::Check(source("a"));
-        let turn = |(second, result): &(i64, Option<Check>)| {
-            if let Some(result) = result {
-                state.checked_schemas.set(&source("a"), result.is_err(), at(*second));
-                set_source(&mut state, "a", with_schema(source_record("a", 2), Some(result.clone())));
+        state
+    }
+
+    /// Its turn at this second, and whether a check is queued.
+    fn turn(state: &mut State, second: i64) -> (String, bool) {
+        let decided = match state.reconcile_roll(&key("web"), at(second)) {
+            Reconciled::Act(Action::Poke { moves, names_contents, .. }) => {
+                let names: Vec<_> = moves.iter().map(|(source, _)| &*source.name).collect();
+                format!("{} {names_contents}", names.join(" "))
             }
-            let decided = match state.reconcile_roll(&key("web"), at(*second)) {
-                Reconciled::Act(Action::Poke { moves, names_contents, .. }) => {
-                    let names: Vec<_> = moves.iter().map(|(source, _)| &*source.name).collect();
-                    format!("{} {names_contents}", names.join(" "))
-                }
-                other => brief(&other),
-            };
-            let is_queued = state.queue.is_queued(&check);
-            state.queue.cancel(&check);
-            (decided, is_queued)
+            other => brief(&other),
         };
-        times.iter().map(turn).collect()
+        (decided, state.queue.is_queued(&Task::Check(source("a"))))
     }
 
     #[test]
     fn roll_waits_for_a_fresh_check() {
-        let (fits, fails) = (|| Some(Ok(())), || Some(Err("it fails".into())));
         let line = |decided: &str, is_queued| (decided.to_owned(), is_queued);
-        let waits = |milliseconds: &str| line(&format!("later {milliseconds}"), true);
-        assert_eq!(turns(&[(1, None), (9, None)]), [waits("2000"), waits("9300")]);
-        assert_eq!(turns(&[(9, fits())]), [line("a b true", false)]);
-        assert_eq!(
-            turns(&[(1, fits()), (11, None)]),
-            [line("later 2000", false), waits("11300")],
-            "it is old"
-        );
-        // Another source of the workload does not wait for it.
-        assert_eq!(turns(&[(9, fails())]), [line("b true", false)]);
+        let mut state = pending();
+        assert_eq!(turn(&mut state, 1), line("later 6000", true));
+        assert_eq!(turn(&mut state, 9), line("later 14000", true));
+        state.queue.cancel(&Task::Check(source("a")));
+        state.set_check(&source("a"), &Ok(()), at(9));
+        assert_eq!(turn(&mut state, 9), line("a b true", false));
+        assert_eq!(turn(&mut state, 19), line("later 24000", true), "it is old");
+        // Another source of the workload does not wait for a content that fails.
+        state.set_check(&source("a"), &Err("it fails".into()), at(19));
+        assert_eq!(turn(&mut state, 19), line("b true", true));
+        assert_eq!(state.queue.due(&Task::Check(source("a"))), Some(at(19)));
+    }
+
+    /// The watches may know more than a check that took a while.
+    #[test]
+    fn check_says_nothing_about_another_version() {
+        let observed = |uid: &str, version: &str| {
+            let annotations = format!(r#"{{"{}": "schemas/x"}}"#, crate::annotations::SCHEMA);
+            let metadata = format!(
+                r#"{{"name": "a", "uid": "{uid}", "resourceVersion": "{version}", "annotations": {annotations}}}"#
+            );
+            let text = format!(r#"{{"metadata": {metadata}, "data": {{}}}}"#);
+            let read = Observed::read(crate::snapshot::SourceKind::ConfigMap, text.into_bytes()).unwrap();
+            Some(read.checked(Some("it fails".into())))
+        };
+        let read = Task::Read(source("a"));
+        for (what, found, is_known) in [
+            ("the same", observed("uid-a", "2"), true),
+            ("another version", observed("uid-a", "3"), false),
+            ("another object", observed("other", "2"), false),
+            ("it is gone", None, false),
+        ] {
+            let mut state = pending();
+            state.finish_check(&source("a"), found.as_ref(), at(3));
+            let known = state.world.existing_source(&source("a")).unwrap();
+            assert_eq!(known.schema_failure(), is_known.then_some("it fails"), "{what}");
+            assert_eq!(known.present.digests.current(), digest(2), "{what}");
+            assert_eq!(state.queue.is_queued(&read), !is_known, "{what}");
+        }
     }
 
     #[test]
@@ -208,7 +258,6 @@ mod tests {
         let failing = Some(Err("annotation confrev.dev/schema: it fails".into()));
         set_source(&mut state, "a", with_schema(source_record("a", 2), failing));
         state.enqueue_roll(&key("web"), at(0));
-        state.checked_schemas.set(&source("a"), true, at(9));
         assert!(matches!(state.reconcile_roll(&key("web"), at(9)), Reconciled::Later(_)));
         let turn = state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(0), at(9)));
         let notes: Vec<_> = turn.events.into_iter().map(|event| event.note).collect();

@@ -30,6 +30,8 @@ use crate::{
 
 /// The longest that a roll waits for the snapshot of a source that it uses. It starts as soon as the snapshot is made.
 const SNAPSHOT_PATIENCE: SignedDuration = SignedDuration::from_millis(300);
+/// How long a roll waits for a check of a schema before it is asked for again. The end of the check queues the roll.
+const CHECK_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
 
 impl State {
     /// Applies a workload as it is now; `None` if it is deleted, or no longer opted in.
@@ -173,7 +175,9 @@ impl State {
         if self.reads_source(key, &record) {
             return Reconciled::Later(now + SNAPSHOT_PATIENCE);
         }
-        self.enqueue_schema_checks((key, &record), now);
+        if self.enqueue_first_checks((key, &record), now) {
+            return Reconciled::Later(now + CHECK_PATIENCE);
+        }
         let due = self.roll_due(key, now);
         let was_held = self.held_workloads.is_held(key);
         // Admission decides on the last write first, and takes the mark off. Nothing moves, so no gate is asked.
@@ -189,9 +193,8 @@ impl State {
         if free > now {
             return Reconciled::Later(free);
         }
-        // The end of a check queues the roll again.
         if self.enqueue_old_checks(&checked, now) {
-            return Reconciled::Later(now + SNAPSHOT_PATIENCE);
+            return Reconciled::Later(now + CHECK_PATIENCE);
         }
         let waited = !was_held && due < self.rolls.from();
         let since = self.rolls.pending_since(key).unwrap_or(now);
