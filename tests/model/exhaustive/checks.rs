@@ -305,9 +305,11 @@ fn plain(object: &mut Value, kind: Kind, by_uid: &BTreeMap<String, String>) {
     {
         notes.insert(annotations::ROLL.to_owned(), json!("auto"));
     }
-    // Whether the controller moved a workload, or a user's write took the content first, depends on where the fault is.
+    // Whether the controller moved a workload, or a user's write took the content first, depends on where the fault is. So does whether a
+    // workload that is undone has had the content.
     change_state(notes, |record| {
         record.remove("moved");
+        record.remove("unused");
     });
 }
 
