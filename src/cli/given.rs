@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
 use super::{failure::Failure, target::Target};
 use crate::{
@@ -13,13 +13,10 @@ use crate::{
     },
     kinds::WorkloadKind,
     resolve::{Carried, Decision, Facts, Need, Observed, Request, Workload},
-    schema::Schemas,
+    schema::{LONGEST_WAIT, Schemas},
     server::Client,
     snapshot::ObjectName,
 };
-
-/// How long a check against a schema may wait for its turn.
-pub(super) const LONGEST_CHECK: Duration = Duration::from_secs(10);
 
 /// Reads facts from the cluster, with the given contents in place of the current ones.
 struct GivenReader<'a> {
@@ -63,7 +60,7 @@ impl FactReader for GivenReader<'_> {
                 facts.set_object(name.clone(), Some((*content).clone()));
             } else if let Need::Schema(source) = need {
                 let Some(content) = facts.object(&source).flatten().cloned() else { continue };
-                let by = Instant::now() + LONGEST_CHECK;
+                let by = Instant::now() + LONGEST_WAIT;
                 let (api, client) = (&self.target.api, Client::default());
                 let failure = self.schemas.failure(api, (&client, by), self.namespace, &content).await?;
                 facts.set_verdict(source, failure);

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use super::{
     analysis::{self, Judged},
     failure::Failure,
-    given::LONGEST_CHECK,
     objects::{self, LiveSource, OptedIn, ReadObject, Snapshot, SourceKey, annotation, label, text},
     target::Target,
 };
@@ -22,7 +21,7 @@ use crate::{
     gates::{Answer, Why},
     kinds::Kinds,
     resolve::{Health, Observed, Spread, Standing, Wait},
-    schema::Schemas,
+    schema::{LONGEST_WAIT, Schemas},
     server::Client,
     snapshot::{ObjectName, SourceKind},
     world::{
@@ -180,7 +179,7 @@ impl ReadWorld {
         }
         let key = (name.clone(), present.resource_version.clone());
         if !self.checks.contains_key(&key) {
-            let (by, client) = (Instant::now() + LONGEST_CHECK, Client::default());
+            let (by, client) = (Instant::now() + LONGEST_WAIT, Client::default());
             let check = self.schemas.failure(&target.api, (&client, by), &name.namespace, present);
             let Ok(failure) = check.await else { return self.add_source(name, present) };
             self.checks.insert(key.clone(), failure);

@@ -21,6 +21,8 @@ use crate::{
 };
 use unfinished::Unfinished;
 
+/// How long a check may wait for its turn and run, for a client that sets no deadline of its own.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// The longest read of a schema: it holds the turn of a check.
 const LONGEST_READ: Duration = Duration::from_secs(1);
 /// How long before the deadline of a request its check ends, so that the answer says why.

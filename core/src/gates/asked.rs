@@ -40,9 +40,7 @@ pub trait Asked {
     fn interval_left(&self) -> Option<SignedDuration>;
 
     /// Whether the workload has the content already, in another mode. No verdict on the content keeps it from moving then.
-    fn has_content(&self) -> bool {
-        self.record().has_seen(&self.used().source, &self.present().digests)
-    }
+    fn has_content(&self) -> bool;
 }
 
 /// The answer of a gate, and of the chain.

@@ -16,9 +16,9 @@ impl Gate {
     /// A workload failed with the content, and its source reverts.
     pub const REFUSED: Self = Self("refused");
     /// The content fails its schema.
-    pub const SCHEMA: Self = Self("schema");
+    pub(super) const SCHEMA: Self = Self("schema");
     /// The content lacks a key that the template requires.
-    pub const REQUIRED_KEYS: Self = Self("required-keys");
+    pub(super) const REQUIRED_KEYS: Self = Self("required-keys");
     /// The sources of a set have different versions, or another one of them stays where it is.
     pub const SET: Self = Self("set");
     /// The workload rolled less than its `min-interval` ago.

@@ -1,17 +1,14 @@
 //! Reads a source and checks its content against its schema.
 
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
 use crate::{
     cluster::{Api, ApiError},
     controller::action::Outcome,
-    schema::Schemas,
+    schema::{LONGEST_WAIT, Schemas},
     server::Client,
     world::Name,
 };
-
-/// How long a check may wait for its turn.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Reads a source and its schema live. What is read has the result.
 pub(crate) async fn check<A: Api>(api: &A, schemas: &Schemas, source: &Name) -> Result<Outcome, ApiError> {

@@ -38,8 +38,8 @@ const LONGEST_IN_VAIN: SignedDuration = SignedDuration::from_hours(1);
 /// So up to four namespaces leave some to others, however long their tasks take.
 pub(in crate::controller) const MAX_WORKING: usize = 16;
 
-/// The most tasks at a time that may take seconds, such as those that list whole namespaces. A namespace full of objects, or of references to nothing, must not
-/// delay the rolls of others.
+/// The most tasks at a time that may take seconds, such as those that list whole namespaces. A namespace full of objects, or of
+/// references to nothing, must not delay the rolls of others.
 const MAX_SLOW: usize = 4;
 
 /// After so many urgent tasks, a low-priority task that waits too long comes first.

@@ -394,15 +394,11 @@ pub(crate) fn refused_content(
     let reason = why.text(&About::alone(&source.object));
     let version = world.existing_source(source).map_or("", |known| &known.resource_version);
     let same = format!("{} {} {version}", why.gate().name(), source.object);
-    let note = format!("the roll to the present content was refused: {reason}");
-    let related = source_ref(world, source);
-    let on_workload = event_on_workload(world, key, Reason::RollRefused, note, now);
-    let on_workload = on_workload.map(|event| Event { related, same: same.clone(), ..event });
+    let on_workload = format!("the roll to the present content was refused: {reason}");
     let workload = world.display_short(key);
-    let note = format!("the roll of {workload} to the present content was refused: {reason}");
-    let on_source = event_on_source(world, source, Reason::RollRefused, note, now);
-    let on_source = on_source.map(|event| Event { same, ..event });
-    on_workload.into_iter().chain(on_source).collect()
+    let on_source = format!("the roll of {workload} to the present content was refused: {reason}");
+    let events = events_on_both(world, (key, on_workload), (source, on_source), Reason::RollRefused, now);
+    events.map(|event| Event { same: same.clone(), ..event }).collect()
 }
 
 /// A workload that begins to keep other content than the present one: on the workload and on the source.

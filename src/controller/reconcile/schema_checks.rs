@@ -39,13 +39,9 @@ impl State {
         now: Timestamp,
     ) -> bool {
         let sources = sources_to_check(&self.world, (key, record));
-        let unknown: Vec<_> =
-            sources.filter(|(_, known)| known.check().is_none()).map(|(source, _)| source).collect();
-        let any = !unknown.is_empty();
-        for source in unknown {
-            self.queue.schedule(Task::Check(source), now);
-        }
-        any
+        let unknown = sources.filter(|(_, known)| known.check().is_none());
+        let unknown = unknown.map(|(source, _)| source).collect();
+        self.enqueue_checks(unknown, now)
     }
 
     /// The sources with a schema that a roll moves. The plan must name the contents that were checked.
@@ -60,9 +56,14 @@ impl State {
             let known = self.world.existing_source(source);
             known.is_some_and(|known| !self.checked_schemas.is_fresh(source, known, now))
         };
-        let old: Vec<_> = checked.iter().filter(is_old).cloned().collect();
-        let any = !old.is_empty();
-        for source in old {
+        let old = checked.iter().filter(is_old).cloned().collect();
+        self.enqueue_checks(old, now)
+    }
+
+    /// Queues the checks of these sources. Returns whether there are any.
+    fn enqueue_checks(&mut self, sources: Vec<Name>, now: Timestamp) -> bool {
+        let any = !sources.is_empty();
+        for source in sources {
             self.queue.schedule(Task::Check(source), now);
         }
         any
