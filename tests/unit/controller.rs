@@ -55,7 +55,7 @@ pub(crate) fn digest(color: &str) -> Digest {
 pub(crate) fn snapshot(color: &str, version: &str, owners: &[Owner]) -> SnapshotRecord {
     SnapshotRecord {
         uid: format!("uid-{color}").into(),
-        resource_version: version.to_owned(),
+        resource_version: version.into(),
         source: "demo".into(),
         digest: digest(color),
         created: Timestamp::UNIX_EPOCH,

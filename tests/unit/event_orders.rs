@@ -20,7 +20,7 @@ pub(crate) fn told(resource_version: &str) -> SourceMeta {
 }
 
 fn at_version(record: &Record, version: &str) -> Record {
-    Record { resource_version: version.to_owned(), ..record.clone() }
+    Record { resource_version: version.into(), ..record.clone() }
 }
 
 /// The number of pokes in this many seconds, each without effect.
@@ -279,7 +279,7 @@ fn last_roll_in_future_keeps_min_interval() {
                         let seen = observed(json!({"color": color.to_string()}), json!({}), "1").digest();
                         let after = Record {
                             last_roll: Some(desk.now),
-                            resource_version: version.to_string(),
+                            resource_version: version.to_string().into(),
                             ..first.clone().tied(&source, |tie| tie.seen = Some(seen))
                         };
                         // The source changes again, and the watch reports the roll before its response.
@@ -304,7 +304,7 @@ fn change_settles_beside_unreadable_source() {
     world.set("shut", json!({"color": "blue"}));
     let web = world.create(&deployment(&["demo", "shut"]));
     let mut desk = Desk::new();
-    let before = Record { resource_version: "1".to_owned(), ..record(&web, Health::Settled) };
+    let before = Record { resource_version: "1".into(), ..record(&web, Health::Settled) };
     desk.state.apply_workload(&key("web"), Some(before.clone()), desk.now);
     let mut after = before;
     let mut step = |desk: &mut Desk, color: &str| {
@@ -321,7 +321,7 @@ fn change_settles_beside_unreadable_source() {
                     let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
                     after = Record {
                         last_roll: Some(desk.now),
-                        resource_version: color.to_owned(),
+                        resource_version: color.into(),
                         ..after.clone().tied(&demo, |tie| tie.seen = Some(digest))
                     };
                     desk.state.apply_workload(&key("web"), Some(after.clone()), desk.now);

@@ -236,7 +236,7 @@ fn end_of_pin_is_reported_on_both() {
     let [_, second, undone] = three();
     let mut desk = desk(&undone);
     let version = |object: &Value, version: &str| Record {
-        resource_version: version.to_owned(),
+        resource_version: version.into(),
         ..record(object, Health::Settled)
     };
     let pin = desk.state.pin(&key("web"), &name("demo")).expect("it is pinned");

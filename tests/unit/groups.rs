@@ -121,7 +121,7 @@ impl Fleet {
             let Some(digest) = annotations[annotations::DIGEST].as_str() else { continue };
             let snapshot = SnapshotRecord {
                 uid: format!("uid-{}", name.name).as_str().into(),
-                resource_version: annotations.to_string(),
+                resource_version: annotations.to_string().into(),
                 source: "demo".into(),
                 digest: digest.parse().unwrap(),
                 created: Timestamp::UNIX_EPOCH,

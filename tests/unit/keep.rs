@@ -73,7 +73,7 @@ impl Keeper {
                                 // The watch reports the write.
                                 let mut record = self.records[&snapshot].clone();
                                 record.owners = owners.into_iter().collect();
-                                record.resource_version = format!("{looked}-{}", written.len());
+                                record.resource_version = format!("{looked}-{}", written.len()).into();
                                 self.desk.state.apply_snapshot(&snapshot, Some(record), self.desk.now);
                                 written.push(snapshot);
                                 Outcome::Done

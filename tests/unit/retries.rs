@@ -255,7 +255,7 @@ fn returning_leader_lets_a_change_settle() {
     desk.state.leave_to_the_leader();
     desk.pass(10);
     let rolled = Record {
-        resource_version: "7".to_owned(),
+        resource_version: "7".into(),
         last_roll: Some(desk.now),
         ..before.tied(&ObjectName::new(SourceKind::ConfigMap, "demo"), |tie| {
             tie.seen = Some(observed(json!({"color": "green"}), json!({}), "2").digest());

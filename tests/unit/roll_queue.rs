@@ -85,7 +85,7 @@ fn roll_backs_off_after_conflict_without_change() {
     // Whether others write the workload between the tries.
     for (changes, least, most) in [(false, 5, 20), (true, 300, 700)] {
         let (_, web, mut desk) = web_on_blue();
-        let mut live = Record { resource_version: "1".to_owned(), ..record(&web, Health::Settled) };
+        let mut live = Record { resource_version: "1".into(), ..record(&web, Health::Settled) };
         desk.state.apply_workload(&key("web"), Some(live.clone()), desk.now);
         let mut tries = 0;
         for _ in 0..600 {
@@ -98,7 +98,7 @@ fn roll_backs_off_after_conflict_without_change() {
                     Action::Poke { .. } => {
                         tries += 1;
                         if changes {
-                            live.resource_version = format!("{}", tries + 1);
+                            live.resource_version = format!("{}", tries + 1).into();
                         }
                         Outcome::Changed(LiveWorkload::Enabled(Box::new(live.clone())))
                     }

@@ -33,7 +33,7 @@ fn workload_gets_its_turn_despite_busy_others() {
     let demo = ObjectName::new(SourceKind::ConfigMap, "demo");
     let of = |number: usize, color: usize| Record {
         uid: format!("uid-{number}").as_str().into(),
-        resource_version: color.to_string(),
+        resource_version: color.to_string().into(),
         ..web.clone().tied(&demo, |tie| tie.seen = Some(digest(&color.to_string())))
     };
     for number in 0..noisy {

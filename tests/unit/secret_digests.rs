@@ -431,7 +431,7 @@ impl Keeper {
         for name in names {
             let record = SnapshotRecord {
                 uid: name.name.as_ref().into(),
-                resource_version: "1".to_owned(),
+                resource_version: "1".into(),
                 source: "demo".into(),
                 digest: self.world.observe(&name).unwrap().identity().unwrap().digest,
                 created: Timestamp::UNIX_EPOCH,

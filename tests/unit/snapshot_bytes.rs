@@ -114,7 +114,7 @@ impl Keeper {
             Action::SetOwners { snapshot, owners, .. } => {
                 let mut record = self.records[&snapshot].clone();
                 record.owners = owners.into_iter().collect();
-                record.resource_version = format!("{}-{second}", record.owners.len());
+                record.resource_version = format!("{}-{second}", record.owners.len()).into();
                 self.report(snapshot, Some(record));
                 Outcome::Done
             }

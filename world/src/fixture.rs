@@ -66,7 +66,7 @@ pub fn workload(name: &str, uid: u8, uses: Vec<Use>, seen: Digest, health: Healt
     let tie = |used: &Use| (used.source.clone(), Tie { seen, ..Tie::default() });
     Record {
         uid: format!("{name}-{uid}").as_str().into(),
-        resource_version: String::new(),
+        resource_version: Box::default(),
         ties: uses.iter().map(tie).collect(),
         uses,
         pace: Pace::default(),
@@ -86,7 +86,7 @@ pub fn workload(name: &str, uid: u8, uses: Vec<Use>, seen: Digest, health: Healt
 /// A workload that has seen the content 2 of all that it uses.
 pub fn record(name: &str, uses: &[Use]) -> Record {
     let record = workload(name, 0, uses.to_vec(), digest(2), Health::Settled);
-    Record { resource_version: "7".to_owned(), ..record }
+    Record { resource_version: "7".into(), ..record }
 }
 
 /// The record of a workload that has seen these contents of its sources, and no others.
@@ -110,7 +110,7 @@ pub fn key(name: &str) -> WorkloadKey {
 pub fn snapshot_record(source: &str, content: u8) -> SnapshotRecord {
     SnapshotRecord {
         uid: "1".into(),
-        resource_version: "1".to_owned(),
+        resource_version: "1".into(),
         source: source.into(),
         digest: digest(content),
         created: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(i64::from(content)),
@@ -133,7 +133,7 @@ pub fn source_record(source: &str, content: u8) -> SourceRecord {
     };
     SourceRecord {
         uid: format!("uid-{source}").as_str().into(),
-        resource_version: content.to_string(),
+        resource_version: content.to_string().into(),
         present,
         keep: 0,
         revoked: None,

@@ -87,7 +87,7 @@ pub struct SourceRecord {
     /// The object's uid.
     pub uid: Uid,
     /// The resourceVersion that was read.
-    pub resource_version: String,
+    pub resource_version: Box<str>,
     /// What decisions need to know of it.
     pub present: Present,
     /// How many of its newest snapshots are kept.
@@ -165,7 +165,7 @@ impl SourceRecord {
         let keep = parse_keep(keep.as_deref()).or_else(|| parse_keep(None)).unwrap_or_default();
         Self {
             uid: observed.uid.as_str().into(),
-            resource_version: observed.resource_version.clone(),
+            resource_version: observed.resource_version.as_str().into(),
             present: observed.into(),
             revoked: observed
                 .annotation(annotations::REVOKED)
@@ -191,7 +191,7 @@ impl SourceRecord {
 
     /// The uid and resourceVersion that writes require.
     pub fn version(&self) -> Version {
-        Version { uid: self.uid.to_string(), resource_version: self.resource_version.clone() }
+        Version { uid: self.uid.to_string(), resource_version: self.resource_version.to_string() }
     }
 
     /// Whether the content must match a schema.
@@ -282,7 +282,7 @@ pub struct SnapshotRecord {
     /// The object's uid.
     pub uid: Uid,
     /// The object's resourceVersion.
-    pub resource_version: String,
+    pub resource_version: Box<str>,
     /// The name of its source.
     pub source: Arc<str>,
     /// The digest that it states.
@@ -314,7 +314,7 @@ impl SnapshotRecord {
         let digest = digest.parse().ok().filter(|digest| is_named_after(name, source, digest))?;
         Some(Self {
             uid: Uid::from(""),
-            resource_version: String::new(),
+            resource_version: Box::default(),
             source: source.into(),
             digest,
             created,
@@ -351,7 +351,7 @@ impl SnapshotRecord {
 
     /// The uid and resourceVersion that writes require.
     pub fn version(&self) -> Version {
-        Version { uid: self.uid.to_string(), resource_version: self.resource_version.clone() }
+        Version { uid: self.uid.to_string(), resource_version: self.resource_version.to_string() }
     }
 }
 

@@ -19,7 +19,7 @@ impl World {
         let name = self.interner.intern(name.clone());
         match (meta, self.sources.get(&name)) {
             (Some(meta), Some(KnownSource::Exists(known)))
-                if known.resource_version == meta.resource_version => {}
+                if *known.resource_version == *meta.resource_version => {}
             (None, Some(KnownSource::Missing)) => {}
             (None, _) => {
                 self.set_source(&name, KnownSource::Missing, changes);
@@ -93,7 +93,7 @@ impl World {
         let Some(KnownSource::Exists(known)) = self.sources.get_mut(name) else { return };
         if known.version() == *before {
             known.report = Report::new(known.asks_for_state(), change);
-            known.resource_version = after;
+            known.resource_version = after.into();
         }
     }
 

@@ -188,7 +188,7 @@ impl Both {
                 let stated = if chance & 15 == 15 { content + 1 } else { content };
                 let record = SnapshotRecord {
                     uid: "u".into(),
-                    resource_version: version,
+                    resource_version: version.into(),
                     source: Arc::clone(&of.object.name),
                     digest: digest(stated % CONTENTS),
                     created: at(chance % 4),
@@ -267,7 +267,7 @@ impl Both {
         };
         let record = SourceRecord {
             uid: format!("{}-{}", of.object.name, u8::from(chance & 8 != 0)).as_str().into(),
-            resource_version: self.version.to_string(),
+            resource_version: self.version.to_string().into(),
             present,
             keep: usize::from(keep % 5),
             revoked: (chance & 0xc0 == 0xc0).then(|| "demo-1,demo-2".into()),

@@ -1,14 +1,12 @@
 //! The names of the keys of a content, as hashes of four bytes.
 
-use std::sync::Arc;
-
 /// The most keys of a content whose names are known: a content of 1 MiB may have 100,000.
 const MAX_KEYS: usize = 32;
 
 /// The names of the keys of a content. A hash may be that of another key: then a missing key is not noticed here, and admission refuses
 /// the roll.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyNames(Option<Arc<[u32]>>);
+pub struct KeyNames(Option<Box<[u32]>>);
 
 impl KeyNames {
     /// The names of these keys. Too many are not known.

@@ -29,7 +29,7 @@ pub struct Record {
     /// The object's uid.
     pub uid: Uid,
     /// The object's resourceVersion.
-    pub resource_version: String,
+    pub resource_version: Box<str>,
     /// Every source and snapshot that its template names.
     pub uses: Vec<Use>,
     /// What ties it to each source.
@@ -236,7 +236,7 @@ impl Record {
         }
         Self {
             uid: workload.uid().into(),
-            resource_version: workload.resource_version().to_owned(),
+            resource_version: workload.resource_version().into(),
             uses,
             ties: ties.into_iter().collect(),
             pace: Pace {

@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn finished_roll_counts_what_admission_decided() {
-        let version = |record: Record| Box::new(Record { resource_version: "8".to_owned(), ..record });
+        let version = |record: Record| Box::new(Record { resource_version: "8".into(), ..record });
         let known = |state: &State| state.world.workload(&key("web")).map(|web| web.resource_version.clone());
         let mut state = rolling();
         let moved = Outcome::Poked(version(on(2, Health::Progressing)));
@@ -424,7 +424,7 @@ mod tests {
             state.world.apply_joining(&key("web"), web.clone(), unlabelled(), &mut Vec::new());
             state.enqueue_users(&source("a"), at(0));
             assert!(state.next_action(at(10)).is_some());
-            let after = Record { by_namespace, resource_version: "8".to_owned(), ..on(2, Health::Settled) };
+            let after = Record { by_namespace, resource_version: "8".into(), ..on(2, Health::Settled) };
             let due = finish_roll(&mut state, Ok(Outcome::Poked(Box::new(after))));
             assert_eq!(due.is_some(), !by_namespace, "a write without the webhook is repeated");
             assert_eq!(state.world.joining(&key("web")).is_some(), !by_namespace);
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn changed_workload_is_decided_again_soon() {
-        let live = Record { resource_version: "8".to_owned(), ..on(1, Health::Settled) };
+        let live = Record { resource_version: "8".into(), ..on(1, Health::Settled) };
         let mut state = rolling();
         let outcome = Outcome::Changed(LiveWorkload::Enabled(Box::new(live)));
         assert_eq!(finish_roll(&mut state, Ok(outcome)), Some(at(11) + CONFLICT_DELAY));

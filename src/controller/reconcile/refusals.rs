@@ -262,7 +262,7 @@ impl State {
         // What a watch has reported since is newer than the answer: the write required the version before it.
         let known = self.world.snapshot(&snapshot).filter(|known| known.version() == before);
         if let Some(known) = known.cloned() {
-            let judged = SnapshotRecord { resource_version: after, verdict: Some(verdict), ..known };
+            let judged = SnapshotRecord { resource_version: after.into(), verdict: Some(verdict), ..known };
             self.apply_snapshot(&snapshot, Some(judged), now);
         }
     }

@@ -87,7 +87,7 @@ impl State {
     ) {
         let Some(known) = self.world.existing_source(source) else { return };
         let checked = observed.filter(|observed| {
-            known.uid == observed.uid.as_str().into() && known.resource_version == observed.resource_version
+            known.uid == observed.uid.as_str().into() && *known.resource_version == *observed.resource_version
         });
         match checked.and_then(Observed::check) {
             Some(check) => self.set_check(source, &check.clone(), now),

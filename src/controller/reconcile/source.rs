@@ -33,7 +33,7 @@ impl State {
     pub(super) fn reconcile_source(&mut self, source: &Name) -> Option<Action> {
         let content = self.memory.fresh.take(source);
         let known = self.world.existing_source(source)?;
-        let content = content.filter(|content| content.resource_version == known.resource_version);
+        let content = content.filter(|content| *content.resource_version == *known.resource_version);
         if self.lacks_snapshot(source) {
             return Some(Action::Ensure { source: source.clone(), content });
         }

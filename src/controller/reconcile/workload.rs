@@ -198,7 +198,7 @@ impl State {
         }
         let waited = !was_held && due < self.rolls.from();
         let since = self.rolls.pending_since(key).unwrap_or(now);
-        let version = || Precondition::Version(record.resource_version.clone());
+        let version = || Precondition::Version(record.resource_version.to_string());
         let condition = self.world.joining(key).cloned().unwrap_or_else(version);
         let last_plan = record.last_plan;
         let names_contents = !self.may_take_newest(key, &moves) || !checked.is_empty();
@@ -429,7 +429,7 @@ mod tests {
                 }
                 None => {}
             }
-            let record = Record { resource_version: "9".to_owned(), ..record };
+            let record = Record { resource_version: "9".into(), ..record };
             state.join([(key("web"), Candidate { record, condition: condition() })], at(1));
             let found = state.world.workload(&key("web"));
             assert_eq!(found.map(|record| &*record.resource_version), expected, "{what}");

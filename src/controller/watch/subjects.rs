@@ -289,7 +289,7 @@ fn snapshot_record(meta: &ObjectMeta) -> Option<SnapshotRecord> {
     let record = SnapshotRecord::read(meta.name.as_deref()?, created, |key| annotation(meta, key))?;
     Some(SnapshotRecord {
         uid: meta.uid.as_deref()?.into(),
-        resource_version: meta.resource_version.clone()?,
+        resource_version: meta.resource_version.as_deref()?.into(),
         owners: owners(meta),
         ..record
     })
