@@ -62,9 +62,11 @@ pub(super) async fn of(
         Tried::Delayed(delay) => Some(delay),
         Tried::Unknown => None,
     };
-    let turn = group.filter(|_| present.spread_policy().is_limited()).map(|group| {
+    let turn = group.map(|group| {
+        // The source of another namespace may have the settings.
+        let waits = if present.spread_policy().is_limited() { "waits" } else { "may wait" };
         let see = format!("see kubectl confrev waves {}", source.name);
-        let reason = format!("waits for its turn in the group {group}, {see}");
+        let reason = format!("{waits} for its turn in the group {group}, {see}");
         Delay::Shut { why: Why::Others(Wait::Turn), reason, run: None }
     });
     Ok(refused.or(turn))

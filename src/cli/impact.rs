@@ -151,7 +151,14 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
             other => other?,
         };
         let content_then = content.as_ref().or(present.as_ref());
-        let policy = content_then.map(Observed::spread_policy).unwrap_or_default();
+        let others = match content_then.filter(|_| is_used) {
+            Some(content) => group::Others::of_content(target, namespace, source, content).await?,
+            None => group::Others::default(),
+        };
+        let own = content_then.map(Observed::spread_policy).unwrap_or_default();
+        // The strictest source of a group decides.
+        let policy =
+            others.present().fold(own, |policy, (_, other)| policy.strictest(&other.spread_policy()));
         // The verdict on the content is on its snapshot.
         if is_used && policy.is_limited() {
             inventory.read_snapshots(target, &scope, SNAPSHOTS).await?;
@@ -159,10 +166,6 @@ pub(super) async fn effects(target: &Target, changes: &[ChangedSource]) -> Resul
         if read.insert(namespace) {
             inventory.unread.warn();
         }
-        let others = match content_then.filter(|_| is_used) {
-            Some(content) => group::Others::of_content(target, namespace, source, content).await?,
-            None => group::Others::default(),
-        };
         others.join(target, &mut inventory).await?;
         let then = given.get(namespace.as_str()).into_iter().flatten();
         let then = then.map(|(source, content)| {

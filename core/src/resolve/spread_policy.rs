@@ -15,6 +15,9 @@ use crate::{
 /// The default of `unhealthy-after`.
 const UNHEALTHY_AFTER: Duration = Duration::from_secs(30);
 
+/// Why a change cannot be followed if not the own settings are invalid, but those of another source in the group.
+const INVALID_ELSEWHERE: &str = "a setting of this source in another namespace of the group is invalid";
+
 /// The settings of a source that limit how far a change of it may spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpreadPolicy {
@@ -113,7 +116,7 @@ impl SpreadPolicy {
     }
 
     /// The strictest of this and another policy, for sources that are one change. So no source lets workloads of another one
-    /// move. Each source has its own set, and decisions are in the verdict.
+    /// move. Each source has its own set, decisions are in the verdict, and the text of an invalid setting stays in its namespace.
     #[must_use]
     pub fn strictest(&self, other: &Self) -> Self {
         let waves = match (&self.waves, &other.waves) {
@@ -131,7 +134,10 @@ impl SpreadPolicy {
             unhealthy_after: self.unhealthy_after.min(other.unhealthy_after),
             analysis: self.analysis.clone().or_else(|| other.analysis.clone()),
             reverts: self.reverts || other.reverts,
-            invalid: self.invalid.clone().or_else(|| other.invalid.clone()),
+            invalid: self
+                .invalid
+                .clone()
+                .or_else(|| other.invalid.as_ref().map(|_| INVALID_ELSEWHERE.into())),
             strategy: self.strategy.clone().or_else(|| other.strategy.clone()),
             set: None,
             decision: None,
@@ -272,9 +278,13 @@ mod tests {
         ] {
             let strict = policy(key, value);
             assert!(!plain.has_settings_of(&strict) && !strict.has_settings_of(&plain), "{key}");
-            for strictest in [plain.strictest(&strict), strict.strictest(&plain), strict.strictest(&strict)] {
+            for strictest in [strict.strictest(&plain), strict.strictest(&strict)] {
                 assert!(strictest.has_settings_of(&strict), "{key}: {strictest:?}");
             }
+            // The text of another namespace stays there.
+            let told = strict.invalid.as_ref().map(|_| INVALID_ELSEWHERE.into());
+            let strict = SpreadPolicy { invalid: told, ..strict };
+            assert!(plain.strictest(&strict).has_settings_of(&strict), "{key}");
         }
     }
 }

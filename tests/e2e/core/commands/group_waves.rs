@@ -124,3 +124,28 @@ fn impact_counts_other_namespaces_of_the_group() {
         if impact[0]["rolls"] == true && delay.contains("bakes until") { Ok(()) } else { Err(impact) }
     });
 }
+
+/// The source of this namespace has no settings, but that of the other namespace has.
+#[test]
+fn strictest_source_of_group_decides_in_impact() {
+    let _confrev = running();
+    let ([first, second], _) = group("group-limit");
+    let loads = ["one", "two"].map(|name| Workload::new(Kind::Deployment, name, &["demo"]));
+    second.set_config("demo", "A");
+    for load in &loads {
+        second.apply(&load.manifest()).ok();
+    }
+    for load in &loads {
+        second.wait_resolved(load, "demo", "A");
+    }
+    let mut limited = config_map("demo", "B");
+    limited["metadata"]["annotations"] = json!({"confrev.dev/max-in-flight": "1"});
+    let file = second.file("b.yaml", &config_map("demo", "B").to_string());
+    let delays = || {
+        let impact = second.confrev_json(&["impact", "-f", &file]);
+        impact.as_array().into_iter().flatten().map(|effect| text(&effect["delay"])).collect::<Vec<_>>()
+    };
+    assert_eq!(delays(), [""; 2], "nothing limits the change");
+    first.apply(&limited).ok();
+    assert_eq!(delays(), ["at most 1 workload rolls at once (max-in-flight)"; 2]);
+}
