@@ -1,6 +1,8 @@
 //! States that need a person, and contents side by side.
 
-use crate::manifests::{Kind, Workload};
+use serde_json::json;
+
+use crate::manifests::{Kind, Workload, config_map};
 use crate::page::Page;
 use crate::shared::{Dashboard, running};
 use crate::world::World;
@@ -41,6 +43,59 @@ fn missing_and_refused_content_is_shown() {
     page.sees("is no longer refused");
     page.press("Confirm");
     page.sees_no("Refused: Rollout/web");
+    page.has_no_errors();
+}
+
+/// The gates `schema` and `required-keys`. A second source of the workload does not wait.
+#[test]
+fn reasons_of_refused_contents_are_shown() {
+    let _confrev = running();
+    let world = World::new("dashboard-gates");
+    let schema = |maximum: u32| {
+        let mut object = config_map("schemas", "");
+        object["metadata"]["annotations"] = json!({"confrev.dev/schema-for": "own"});
+        object["data"] = json!({"number": json!({"type": "integer", "maximum": maximum}).to_string()});
+        object
+    };
+    let source = |content: &str| {
+        let mut object = config_map("demo", content);
+        object["metadata"]["annotations"] =
+            json!({"confrev.dev/schema": "schemas/number", "confrev.dev/schema-keys": "te*"});
+        object
+    };
+    world.apply(&schema(9)).ok();
+    world.apply(&source("1")).ok();
+    world.set_config("flags", "A");
+    let web = Workload::new(Kind::Deployment, "web", &["demo"]).annotation("track", "false");
+    let keyed = Workload::new(Kind::Deployment, "keyed", &["flags"]).annotation("missing", "deny");
+    let mut with_key = keyed.manifest();
+    with_key["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "TEXT", "valueFrom": {"configMapKeyRef": {"name": "flags", "key": "text"}}}]);
+    for manifest in [&web.manifest(), &with_key] {
+        world.apply(manifest).ok();
+    }
+    world.wait_reads(&web, "demo", &["1"]);
+    world.wait_reads(&keyed, "flags", &["A"]);
+    // The schema becomes stricter after the write, as if the webhook had been down.
+    world.apply(&source("6")).ok();
+    world.apply(&schema(5)).ok();
+    world.patch(&web, &json!({"metadata": {"annotations": {"confrev.dev/track": "true"}}}));
+    let change = json!({"data": {"text": null, "other": "B"}}).to_string();
+    world.kubectl(&["patch", "configmap", "flags", "--type=merge", "--patch", &change]).ok();
+    let dashboard = Dashboard::start(&["-n", world.name()]);
+    let mut page = Page::open(&dashboard);
+    page.sees("2 refused");
+    page.sees("refused: demo");
+    page.sees("refused: flags");
+    page.is_accessible();
+    page.press("Deployment/web");
+    page.sees("fails the rule \"maximum\"");
+    page.press("confrev");
+    page.press("Deployment/keyed");
+    page.sees("ConfigMap \"flags\" has no key \"text\": new pods would not start");
+    page.is_accessible();
+    page.press("ConfigMap/flags");
+    page.sees("has no key \"text\"");
     page.has_no_errors();
 }
 
