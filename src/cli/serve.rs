@@ -24,7 +24,7 @@ use crate::{
     snapshot::{CopiedLabel, CopiedLabelError},
     telemetry::{self, Metrics, Readiness, Traces, log},
     tls::{self, WebhookUrl, webhooks},
-    world::{ChosenStrategies, DigestKeys, Served},
+    world::{ChosenStrategies, DigestKeys, RefusedList, Served},
 };
 
 /// How long requests are still served after the replica becomes unready: endpoints follow with a delay.
@@ -219,8 +219,7 @@ fn controller_config(options: &ServeOptions) -> controller::Config {
 async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let strategies = options.strategies.in_force().map_err(ServeError::Strategies)?;
     let strategies = ChosenStrategies::new(strategies);
-    let metrics = Metrics::new();
-    let readiness = Readiness::new();
+    let (metrics, readiness) = (Metrics::new(), Readiness::new());
     let conditions = ["caches", "certificate", "webhook configurations", "API server"]
         .map(|name| readiness.register(name));
     let [caches, certificate, webhooks_right, reachable] = conditions;
@@ -254,12 +253,13 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
         [tokio::spawn(async move { kept.run().await }), tokio::spawn(async move { keeper.run().await })];
 
     let kinds = options.kinds.in_force();
-    let keys = DigestKeys::default();
+    let (keys, refused) = (DigestKeys::default(), RefusedList::default());
     let rotated = options.rotated.in_force();
     let state = State::new(Arc::clone(&kinds), controller_config(&options))
         .under(strategies.clone())
         .reporting(options.report_changes)
         .keyed_by(keys.clone())
+        .refusing(refused.clone())
         .serving(served(&options))
         .naming_at_most(options.limits.of_reviews().reads)
         .keeping_at_most(options.limits.snapshot_bytes())
@@ -268,6 +268,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
         .under(strategies)
         .keyed_by(keys.clone())
+        .refusing(refused)
         .with_max_names(options.limits.of_reviews().reads)
         .leaving(rotated)
         .copying(options.copied_labels.iter().flatten().cloned());
@@ -285,7 +286,8 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
         start_leader(&client, &options.namespace, &shared, &leadership, &reach, (&metrics, &stopping));
     let schemas = Schemas::default().at_once(options.limits.checks());
     let mut controller = start_controller(&api, &shared, &schemas, leadership, (&metrics, &stopping));
-    let mut watches = tokio::spawn(controller::watch_all(api.clone(), shared.clone()));
+    let mut watches =
+        tokio::spawn(controller::watch_all(api.clone(), shared.clone(), options.namespace.clone()));
 
     let limits = options.limits.of_reviews();
     let counted = metrics.clone();

@@ -1,4 +1,4 @@
-//! The strategies of the installation, for the commands.
+//! The strategies of the installation, and the contents that it refuses, for the commands.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,19 +10,20 @@ use super::output;
 use crate::{
     annotations,
     cluster::{ApiError, KubeApi},
-    resolve::{Observed, Strategies},
+    resolve::{Observed, REFUSED_CONTENTS, RefusedContents, Strategies},
 };
 
 /// The ConfigMap in confrev's namespace that has the strategies as they are given to the program. The chart writes it.
 const CONFIG_MAP: &str = "confrev-strategies";
 
-/// The strategies, read once when a source needs them.
+/// What the installation says about sources, read once when a source needs it.
 #[derive(Clone, Debug)]
 pub(super) struct InstalledStrategies {
     /// The namespace in which confrev is installed.
     home: String,
     /// `None`: they are unknown.
     strategies: Arc<OnceCell<Option<Strategies>>>,
+    refused: Arc<OnceCell<RefusedContents>>,
     /// The annotation `strategy` of each namespace that was read.
     of_namespaces: Arc<Mutex<BTreeMap<String, Option<String>>>>,
 }
@@ -30,16 +31,22 @@ pub(super) struct InstalledStrategies {
 impl InstalledStrategies {
     /// Those of the confrev in this namespace. No call is made yet.
     pub(super) fn of(home: &str) -> Self {
-        Self { home: home.to_owned(), strategies: Arc::default(), of_namespaces: Arc::default() }
+        Self {
+            home: home.to_owned(),
+            strategies: Arc::default(),
+            refused: Arc::default(),
+            of_namespaces: Arc::default(),
+        }
     }
 
-    /// A source of this namespace, under the strategy that applies to it.
+    /// A source of this namespace, under the strategy that applies to it, and refused if the installation says so.
     pub(super) async fn apply(
         &self,
         api: &KubeApi,
         namespace: &str,
         source: Observed,
     ) -> Result<Observed, ApiError> {
+        let source = source.refused_by(self.refused(api).await?);
         let Some(strategies) = self.strategies.get_or_try_init(|| self.read(api)).await? else {
             if source.annotation(annotations::STRATEGY).is_some() {
                 output::warn_once(&format!(
@@ -57,15 +64,30 @@ impl InstalledStrategies {
     /// The strategies that the installation defines; `None` if there is no such ConfigMap, or the user may not read it.
     async fn read(&self, api: &KubeApi) -> Result<Option<Strategies>, ApiError> {
         let what = format!("ConfigMap {CONFIG_MAP} in namespace {}", self.home);
-        let found = match get(api, format!("/api/v1/namespaces/{}/configmaps/{CONFIG_MAP}", self.home)).await
-        {
-            Ok(found) => found,
-            Err(error) if error.is_not_found() || error.is_missing_right() => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let Some(found) = self.config_map(api, CONFIG_MAP).await? else { return Ok(None) };
         let text = |key: &str| found["data"][key].as_str().unwrap_or_default();
         let strategies = Strategies::parse(text("strategies"), Some(text("strategy")));
         strategies.map(Some).map_err(|reason| ApiError::Answer { what, reason })
+    }
+
+    /// The contents that the installation refuses; none if there is no such list, or the user may not read it.
+    pub(super) async fn refused(&self, api: &KubeApi) -> Result<&RefusedContents, ApiError> {
+        let read = || async {
+            let found = self.config_map(api, REFUSED_CONTENTS).await?.unwrap_or_default();
+            let data = found["data"].as_object().into_iter().flatten();
+            let data = data.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+            Ok(RefusedContents::read(data).0)
+        };
+        self.refused.get_or_try_init(read).await
+    }
+
+    /// A ConfigMap in confrev's namespace; `None` if it does not exist, or the user may not read it.
+    async fn config_map(&self, api: &KubeApi, name: &str) -> Result<Option<Value>, ApiError> {
+        match get(api, format!("/api/v1/namespaces/{}/configmaps/{name}", self.home)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_not_found() || error.is_missing_right() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// What a namespace chooses; nothing if the user may not read it.

@@ -238,8 +238,12 @@ impl Target {
         kind: &str,
         selector: &str,
     ) -> Result<Vec<Value>, ApiError> {
-        let of =
-            Listed { collection: collection.to_owned(), selector: selector.to_owned(), metadata_only: false };
+        let of = Listed {
+            collection: collection.to_owned(),
+            selector: selector.to_owned(),
+            only: None,
+            metadata_only: false,
+        };
         let (mut pages, mut found) = (self.api.pages(&of), Vec::new());
         loop {
             let page = match pages.next().await {

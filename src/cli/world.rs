@@ -20,7 +20,7 @@ use crate::{
     annotations,
     gates::{Answer, Why},
     kinds::Kinds,
-    resolve::{Health, Observed, Spread, Standing, Wait},
+    resolve::{Health, Observed, RefusedContents, Spread, Standing, Wait},
     schema::{LONGEST_WAIT, Schemas},
     server::Client,
     snapshot::{ObjectName, SourceKind},
@@ -201,6 +201,13 @@ impl ReadWorld {
             present.to_mut().learn(&snapshot);
             present
         })
+    }
+
+    /// Sets the contents that the installation refuses.
+    pub(super) fn refuse(&mut self, contents: &RefusedContents) {
+        if *self.world.config().refused.contents() != *contents {
+            self.world.set_refused_contents(contents.clone(), &mut Vec::new());
+        }
     }
 
     /// Sets the time that decides, if a second has passed.

@@ -33,7 +33,9 @@ use crate::{
         metrics::{EventOutcome, Limit},
         traces,
     },
-    world::{ChosenStrategies, DigestKeys, MAX_NAMES, Owner, Precondition, Version, WorkloadKey},
+    world::{
+        ChosenStrategies, DigestKeys, MAX_NAMES, Owner, Precondition, RefusedList, Version, WorkloadKey,
+    },
 };
 
 /// The name of confrev in `managedFields`. kube's request builder would set it too, but needs the object's name apart from its
@@ -102,6 +104,8 @@ pub struct KubeApi {
     pub(super) rotated: Rotated,
     /// The strategies that apply to sources.
     strategies: ChosenStrategies,
+    /// The contents that the installation refuses.
+    refused: RefusedList,
     /// The most names that a workload to opt in may refer to.
     pub(super) max_names: usize,
     /// Gets each warning of the API server about a write.
@@ -121,6 +125,7 @@ impl KubeApi {
             copied: Arc::default(),
             rotated: Rotated::default(),
             strategies: ChosenStrategies::default(),
+            refused: RefusedList::default(),
             max_names: MAX_NAMES,
             warn: None,
         }
@@ -168,6 +173,12 @@ impl KubeApi {
         Self { strategies, ..self }
     }
 
+    /// Reads which contents the installation refuses.
+    #[must_use]
+    pub fn refusing(self, refused: RefusedList) -> Self {
+        Self { refused, ..self }
+    }
+
     fn observed(
         &self,
         namespace: &str,
@@ -178,7 +189,7 @@ impl KubeApi {
         let keying =
             if object.kind == SourceKind::Secret { self.keys.keying(namespace) } else { Keying::default() };
         Observed::read_keyed(object.kind, bytes, keying)
-            .map(|observed| self.strategies.apply(namespace, observed))
+            .map(|observed| self.strategies.apply(namespace, observed).refused_by(&self.refused.contents()))
             .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
     }
 

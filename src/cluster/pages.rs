@@ -25,6 +25,8 @@ pub struct Listed {
     pub collection: String,
     /// A label selector; empty for all objects.
     pub selector: String,
+    /// The name of the only object; `None` for all objects.
+    pub only: Option<&'static str>,
     /// Whether the API server sends metadata only.
     pub metadata_only: bool,
 }
@@ -96,6 +98,9 @@ impl Pages<'_> {
         let mut params = ListParams::default().limit(u32::try_from(self.limit).unwrap_or(u32::MAX));
         if !of.selector.is_empty() {
             params = params.labels(&of.selector);
+        }
+        if let Some(name) = of.only {
+            params = params.fields(&format!("metadata.name={name}"));
         }
         if !token.is_empty() {
             params = params.continue_token(token);
@@ -187,6 +192,7 @@ mod tests {
             let of = Listed {
                 collection: "/api/v1/configmaps".into(),
                 selector: String::new(),
+                only: None,
                 metadata_only: false,
             };
             let (mut pages, mut seen) = (api.pages(&of), 0);
@@ -207,6 +213,7 @@ mod tests {
         let of = Listed {
             collection: "/api/v1/configmaps".into(),
             selector: "a/b in (x,y),!c=1".into(),
+            only: None,
             metadata_only: false,
         };
         let path = api.pages(&of).path("").unwrap();

@@ -94,7 +94,7 @@ impl TemplateKind {
     fn listed(&self, namespace: &str) -> Result<Listed, ApiError> {
         let collection = path::collection(&self.api_version, namespace, &self.plural)?;
         let selector = if self.opted_in { format!("{}=true", annotations::ENABLED) } else { String::new() };
-        Ok(Listed { collection, selector, metadata_only: false })
+        Ok(Listed { collection, selector, only: None, metadata_only: false })
     }
 
     /// Whether an object with these labels counts.
@@ -237,6 +237,7 @@ impl KubeApi {
         let listed = Listed {
             collection: path::collection(&kind.api_version(), namespace, kind.plural)?,
             selector: labels.join(","),
+            only: None,
             metadata_only: false,
         };
         let (mut pages, mut found) = (self.pages(&listed).with_max_bytes(MAX_REVISION_BYTES), Vec::new());
@@ -260,6 +261,7 @@ impl KubeApi {
         let of = Listed {
             collection: path::collection(&kind.api_version(), namespace, &kind.plural)?,
             selector: format!("{marked}!{}", annotations::ENABLED),
+            only: None,
             metadata_only: false,
         };
         let namespace: Arc<str> = Arc::from(namespace);

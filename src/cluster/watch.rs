@@ -31,6 +31,9 @@ impl KubeApi {
         if !of.selector.is_empty() {
             params = params.labels(&of.selector);
         }
+        if let Some(name) = of.only {
+            params = params.fields(&format!("metadata.name={name}"));
+        }
         let mut request = Request::new(&*of.collection)
             .watch(&params, resource_version)
             .map_err(|error| ApiError::Answer { what: what.clone(), reason: error.to_string() })?;

@@ -58,7 +58,7 @@ impl World {
         count: &Count,
         before: Option<&ChangeState>,
     ) -> (Phase, Option<Gate>) {
-        if self.refused_of(source, known).is_some() {
+        if self.refused_of(source, known).is_some() || self.listed_as_refused(source, known).is_some() {
             return (Phase::Refused, Some(Gate::REFUSED));
         }
         let has_failed = spread.is_some() && {

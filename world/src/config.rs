@@ -5,8 +5,8 @@ use std::sync::Arc;
 use confrev_core::{kinds::Kinds, snapshot::Rotated};
 
 use crate::{
-    digest_keys::DigestKeys, objects::MAX_NAMES, records::SnapshotRecord, served::Served,
-    shares::ShareLimits, strategies::ChosenStrategies,
+    digest_keys::DigestKeys, objects::MAX_NAMES, records::SnapshotRecord, refused_list::RefusedList,
+    served::Served, shares::ShareLimits, strategies::ChosenStrategies,
 };
 
 /// The configuration of the world.
@@ -22,6 +22,8 @@ pub struct WorldConfig {
     pub strategies: ChosenStrategies,
     /// The keys of the digests of Secrets.
     pub keys: DigestKeys,
+    /// The contents that the installation refuses.
+    pub refused: RefusedList,
     /// The most names that one object may refer to.
     pub max_names: usize,
     /// The most bytes of a source's unused snapshots.
@@ -46,6 +48,7 @@ impl WorldConfig {
             rotated: Rotated::default(),
             strategies: ChosenStrategies::default(),
             keys: DigestKeys::default(),
+            refused: RefusedList::default(),
             max_names: MAX_NAMES,
             max_snapshot_bytes: MAX_SNAPSHOT_BYTES,
             shares: ShareLimits::default(),

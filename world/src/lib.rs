@@ -15,6 +15,7 @@ mod digest_keys;
 pub mod fixture;
 pub mod groups;
 mod interner;
+mod listed_contents;
 pub mod live_findings;
 mod name;
 mod namespaces;
@@ -25,6 +26,7 @@ mod question;
 pub mod records;
 pub mod referrers;
 mod refusals;
+mod refused_list;
 mod room;
 pub mod served;
 pub mod shares;
@@ -57,6 +59,7 @@ pub use crate::{
         BoundRecord, KnownSource, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta,
         SourceRecord, User,
     },
+    refused_list::RefusedList,
     served::Served,
     shares::{INDEX_TOTAL, NAMESPACE_SHARE, REVISIONS_SHARE, ShareLimits},
     strategies::ChosenStrategies,

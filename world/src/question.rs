@@ -94,6 +94,10 @@ impl<W: FnMut() -> Option<Wait<WorkloadKey>>> Asked for Question<'_, W> {
         Some((snapshot.object.name.to_string(), failure))
     }
 
+    fn listed_as_refused(&self) -> Option<String> {
+        self.world.listed_as_refused(self.source, self.known)
+    }
+
     fn schema_failure(&self) -> Option<&str> {
         self.known.schema_failure()
     }

@@ -99,7 +99,7 @@ impl World {
             let found = self.snapshot(&snapshot).zip(self.existing_source(&source));
             **name == **held
                 || found.is_some_and(|(found, known)| {
-                    found.failed().is_none()
+                    !self.is_unfit(&source, found)
                         && found.source == source.object.name
                         && !known.revokes(&snapshot.object.name, found)
                 })
@@ -110,7 +110,8 @@ impl World {
 
     /// The newest snapshot of a source that is not refused, beside the one with this content.
     pub fn newest_beside(&self, source: &Name, content: &Digests) -> Option<Arc<str>> {
-        let fits = |record: &SnapshotRecord| record.failed().is_none() && !content.contains(&record.digest);
+        let fits =
+            |record: &SnapshotRecord| !self.is_unfit(source, record) && !content.contains(&record.digest);
         let found = self.snapshots.of(source).filter_map(|name| {
             let record = self.snapshot(&name).filter(|record| fits(record))?;
             Some((record.created, name.object.name))

@@ -29,6 +29,8 @@ pub trait Asked {
     fn sets(&self) -> Option<Vec<(&ObjectName, Membership<'_>)>>;
     /// The refused snapshot of the present content, and the failure.
     fn refusal(&self) -> Option<(String, &RecordedFailure)>;
+    /// Why the installation refuses the present content.
+    fn listed_as_refused(&self) -> Option<String>;
     /// Why the present content fails its schema, as far as that was checked.
     fn schema_failure(&self) -> Option<&str>;
     /// Why others hold the workload from the content. It is asked only if no earlier gate is shut.

@@ -1,4 +1,5 @@
-//! A workload failed with the content, and its source has `on-failure: revert`: no workload moves to the content.
+//! The installation refuses the content, or a workload failed with it and its source has `on-failure: revert`: no workload moves to the
+//! content.
 
 use super::{
     asked::{Answer, Asked},
@@ -9,6 +10,9 @@ use super::{
 pub(super) fn ask<A: Asked>(asked: &mut A) -> Answer<A::Key> {
     if asked.used().snapshot.is_none() || asked.has_content() {
         return Answer::Open;
+    }
+    if let Some(reason) = asked.listed_as_refused() {
+        return Answer::Refuse(Why::Listed { reason });
     }
     match asked.refusal() {
         Some((snapshot, failure)) => {

@@ -25,6 +25,11 @@ pub enum Why<K> {
         /// How the workload failed.
         reason: String,
     },
+    /// The installation refuses the content.
+    Listed {
+        /// How it says so.
+        reason: String,
+    },
     /// The content fails its schema.
     Schema {
         /// How.
@@ -56,7 +61,7 @@ impl<K> Why<K> {
             Self::Closed(Closed::Invalid { .. })
             | Self::Set(SetWait::Invalid { .. })
             | Self::Others(Wait::Invalid(_)) => Gate::INVALID,
-            Self::Refused { .. } | Self::Others(Wait::Refused) => Gate::REFUSED,
+            Self::Refused { .. } | Self::Listed { .. } | Self::Others(Wait::Refused) => Gate::REFUSED,
             Self::Schema { .. } => Gate::SCHEMA,
             Self::RequiredKey { .. } => Gate::REQUIRED_KEYS,
             Self::Closed(Closed::Until { name, .. }) => Gate::of_setting(name),
@@ -78,6 +83,7 @@ impl<K> Why<K> {
             Self::Paused
             | Self::Held { .. }
             | Self::Refused { .. }
+            | Self::Listed { .. }
             | Self::Schema { .. }
             | Self::RequiredKey { .. }
             | Self::Closed(_)
@@ -98,6 +104,7 @@ impl<K> Why<K> {
             Self::Paused
             | Self::Held { .. }
             | Self::Refused { .. }
+            | Self::Listed { .. }
             | Self::Schema { .. }
             | Self::RequiredKey { .. }
             | Self::Closed(_)
@@ -147,6 +154,7 @@ mod tests {
             (Why::Paused, Gate::PAUSED, None, false),
             (Why::Held { snapshot: "a-1".into() }, Gate::HOLD, None, false),
             (Why::Refused { snapshot: "a-1".into(), reason: "x".into() }, Gate::REFUSED, None, false),
+            (Why::Listed { reason: "x".into() }, Gate::REFUSED, None, false),
             (Why::Schema { failure: "x".into() }, Gate::SCHEMA, None, false),
             (Why::RequiredKey { key: None }, Gate::REQUIRED_KEYS, None, false),
             (invalid(Place::Workload), Gate::INVALID, None, false),

@@ -6,7 +6,7 @@ use super::why::Why;
 use crate::{
     annotations,
     gate_settings::Closed,
-    resolve::{AnalysisRun, EndedWave, Proof, RunState, Spread, Wait, correct_schema, refused_by_schema},
+    resolve::{AnalysisRun, EndedWave, Proof, RunState, Spread, Wait, correct_schema, refused_content},
     snapshot::ObjectName,
 };
 
@@ -40,8 +40,11 @@ impl<K: Clone> Why<K> {
             Self::Paused => format!("paused ({}=false)", annotations::TRACK),
             Self::Held { snapshot } => format!("held at {snapshot} (annotation {})", annotations::HOLD),
             Self::Refused { snapshot, reason } => format!("{snapshot} was refused: {reason}"),
+            Self::Listed { reason } => {
+                format!("{}: correct {}", refused_content(about.source, reason), about.source)
+            }
             Self::Schema { failure } => {
-                format!("{}: {}", refused_by_schema(about.source, failure), correct_schema(about.source))
+                format!("{}: {}", refused_content(about.source, failure), correct_schema(about.source))
             }
             Self::RequiredKey { key } => lacks_key(about.source, key.as_deref()),
             Self::Closed(closed @ Closed::Invalid { .. }) => format!("held by {closed}"),
@@ -65,7 +68,8 @@ impl<K> Why<K> {
             | Self::Others(Wait::Refused | Wait::Aborted | Wait::Bad(Proof::Verdict(_))) => {
                 Some(retry(source))
             }
-            Self::Schema { .. }
+            Self::Listed { .. }
+            | Self::Schema { .. }
             | Self::RequiredKey { .. }
             | Self::Closed(_)
             | Self::Set(_)
@@ -180,6 +184,11 @@ mod tests {
                 Why::Schema { failure: "it fails".into() },
                 "the content of Secret \"keys\" is refused: it fails: correct Secret \"keys\", or its annotation \
                  confrev.dev/schema",
+                &None,
+            ),
+            (
+                Why::Listed { reason: "a list has it".into() },
+                "the content of Secret \"keys\" is refused: a list has it: correct Secret \"keys\"",
                 &None,
             ),
             (

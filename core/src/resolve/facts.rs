@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Health, NamespaceOptIn, Past, SchemaReference, SpreadPolicy, Strategies, Strategy, Verdict};
+use super::{
+    Health, NamespaceOptIn, Past, RefusedContents, SchemaReference, SpreadPolicy, Strategies, Strategy,
+    Verdict,
+};
 use crate::{
     annotations,
     snapshot::{
@@ -198,6 +201,8 @@ pub struct Observed {
     strategy: Option<Strategy>,
     /// The result of its check against its schema, if there was one.
     checked: Option<Result<(), Box<str>>>,
+    /// Why the installation refuses its content, if it does.
+    refused: Option<Box<str>>,
     untouched: bool,
 }
 
@@ -266,6 +271,7 @@ impl Observed {
             annotations,
             strategy: None,
             checked: None,
+            refused: None,
             untouched,
         })
     }
@@ -282,6 +288,19 @@ impl Observed {
     #[must_use]
     pub fn alone(self) -> Self {
         Self { strategy: None, ..self }
+    }
+
+    /// The same object, of which the installation refuses some contents. Those of Secrets have digests that no list names.
+    #[must_use]
+    pub fn refused_by(self, contents: &RefusedContents) -> Self {
+        let is_public = self.kind == SourceKind::ConfigMap;
+        let refused = is_public.then(|| contents.why(self.digests.iter())).flatten().map(Into::into);
+        Self { refused, ..self }
+    }
+
+    /// Why the installation refuses its content; `None` if it does not.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
     }
 
     /// The same source after a check against its schema. `failure`: why its content does not match.

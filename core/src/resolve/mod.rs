@@ -26,6 +26,7 @@ mod pending;
 mod plan;
 mod plan_rule;
 mod policy;
+mod refused_contents;
 mod refused_rule;
 mod relation;
 mod revisions;
@@ -63,9 +64,10 @@ pub use policy::{
     DEFAULT_MIN_INTERVAL, MissingPolicy, Policy, hold_text, order_of_namespace, parse_duration, parse_keep,
     parse_max_in_flight,
 };
+pub use refused_contents::{REFUSED_CONTENTS, RefusedContents};
 pub use relation::{Mode, Relation, Values};
 pub use revisions::{Past, RevisionsOf};
-pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema_for, refused_by_schema};
+pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema_for, refused_content};
 pub use set::{Membership, SetVersion, SetWait, invalid_set};
 pub use spread::{Member, Moved, Progress, Proof, RollOrder, Spread, Standing, Wait, Waiting, WorkloadView};
 pub use spread_policy::SpreadPolicy;

@@ -115,9 +115,10 @@ impl Resolver<'_> {
             };
             let reverts = present.is_none_or(|present| present.spread_policy().reverts);
             let is_kept = self.prior.get(&source) == Some(&name);
-            let failed = found.verdict().and_then(|verdict| verdict.failed);
-            if let Some(failed) = failed.filter(|_| reverts && !forced && !is_kept) {
-                return Err(Stop::Deny(needs_force(&name, &failed)));
+            let failed = found.verdict().and_then(|verdict| verdict.failed).filter(|_| reverts);
+            let reason = found.refused().or(failed.as_ref().map(|failed| &*failed.reason));
+            if let Some(reason) = reason.filter(|_| !forced && !is_kept) {
+                return Err(Stop::Deny(needs_force(&name, reason)));
             }
         }
         if is_unknown { Err(Stop::Unknown) } else { Ok(()) }

@@ -1,7 +1,8 @@
-//! Refused contents: a workload failed with the content, and its source has `on-failure: revert`.
+//! Refused contents: a workload failed with the content, and its source has `on-failure: revert`; or the installation refuses it.
 //!
 //! The failure is in the verdict on the snapshot. While it is there, no reference resolves to the snapshot: workloads go back to the snapshot
-//! that they had before, or keep it. `seen` then records the content of that snapshot, so the change stays pending.
+//! that they had before, or keep it. `seen` then records the content of that snapshot, so the change stays pending. From a content that
+//! only the installation refuses, workloads go back only if their source reverts.
 
 use super::{
     Observed, RecordedFailure, Seen, Verdict, Workload,
@@ -20,29 +21,58 @@ pub(super) struct Refused {
     /// The snapshot of the present content.
     snapshot: String,
     failed: RecordedFailure,
+    /// Whether workloads on it go back.
+    reverts: bool,
+    /// Whether the installation refuses it: no command of a person ends that.
+    is_listed: bool,
 }
 
 impl Refused {
+    /// A snapshot whose content the installation refuses.
+    fn listed(snapshot: String, why: &str, reverts: bool) -> Self {
+        let failed = RecordedFailure { reason: why.into(), ..RecordedFailure::default() };
+        Self { snapshot, failed, reverts, is_listed: true }
+    }
+
+    /// What ends the refusal beside a correction.
+    fn remedy(&self, source: &ObjectName) -> String {
+        if self.is_listed {
+            String::new()
+        } else {
+            format!(", or run `kubectl confrev waves retry {}`", source.name)
+        }
+    }
+
     /// Why a plan may not move a workload to it.
     pub(super) fn needs_force(&self) -> String {
-        needs_force(&self.snapshot, &self.failed)
+        needs_force(&self.snapshot, &self.failed.reason)
     }
 }
 
 /// Why a plan may not move a workload to a refused snapshot.
-pub(super) fn needs_force(snapshot: &str, failed: &RecordedFailure) -> String {
-    format!("{snapshot:?} was refused ({}): to move to it nevertheless, add --force", failed.reason)
+pub(super) fn needs_force(snapshot: &str, reason: &str) -> String {
+    format!("{snapshot:?} was refused ({reason}): to move to it nevertheless, add --force")
 }
 
 impl Resolver<'_> {
     /// The refusal of the present content of a source; `None` if workloads may resolve to it.
     pub(super) fn refused(&mut self, source: &ObjectName) -> Result<Option<Refused>, Stop> {
         let Some(present) = self.live(source)? else { return Ok(None) };
-        if !present.spread_policy().reverts {
+        let reverts = present.spread_policy().reverts;
+        if let Some(why) = present.refused() {
+            let digest = present.digest();
+            let is_its = |kept: &&String| is_named_after(kept, &source.name, &digest);
+            let kept = self.prior.get(source).filter(is_its).cloned();
+            let snapshot = kept.unwrap_or_else(|| snapshot_name(&source.name, &digest, DIGITS[0]));
+            return Ok(Some(Refused::listed(snapshot, why, reverts)));
+        }
+        if !reverts {
             return Ok(None);
         }
         let verdict = self.verdict(source)?;
-        Ok(verdict.and_then(|(snapshot, verdict)| Some(Refused { snapshot, failed: verdict.failed? })))
+        Ok(verdict.and_then(|(snapshot, verdict)| {
+            Some(Refused { snapshot, failed: verdict.failed?, reverts, is_listed: false })
+        }))
     }
 
     /// The verdict on the present content of a source, with the snapshot that has it.
@@ -84,8 +114,8 @@ impl Resolver<'_> {
         refused: &Refused,
         used: &UsedKeys<'_>,
     ) -> Result<String, Stop> {
-        let Refused { snapshot, failed } = refused;
-        if let Some(kept) = kept.filter(|kept| kept != snapshot) {
+        let Refused { snapshot, failed, reverts, .. } = refused;
+        if let Some(kept) = kept.filter(|kept| kept != snapshot || !reverts) {
             self.keep_beside_refused(source, kept, used)?;
             if !matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike) {
                 self.warn_refused(refused, &format!("{} keeps {kept:?}", self.request.new.display()));
@@ -114,9 +144,9 @@ impl Resolver<'_> {
                 Ok(kept.to_owned())
             }
             (None, None) => Err(Stop::Deny(format!(
-                "the content of {source} was refused ({}), and no earlier snapshot exists: correct {source}, or run \
-                 `kubectl confrev waves retry {}`",
-                failed.reason, source.name
+                "the content of {source} was refused ({}), and no earlier snapshot exists: correct {source}{}",
+                failed.reason,
+                refused.remedy(source)
             ))),
         }
     }
@@ -159,7 +189,8 @@ impl Resolver<'_> {
             }
             let found = self.live(&ObjectName::new(source.kind, name.as_str()))?;
             let is_fit = |found: &Observed| {
-                found.is_sound() && found.is_snapshot_of_source(&source.name) && !found.has_failed()
+                let is_refused = found.has_failed() || found.refused().is_some();
+                found.is_sound() && found.is_snapshot_of_source(&source.name) && !is_refused
             };
             if found.is_some_and(is_fit) {
                 return Ok(Some(name));
@@ -195,7 +226,7 @@ impl Resolver<'_> {
         self.keep_pinned(source, &ObjectName::new(source.kind, kept), used)
     }
 
-    fn warn_refused(&mut self, Refused { snapshot, failed }: &Refused, then: &str) {
+    fn warn_refused(&mut self, Refused { snapshot, failed, .. }: &Refused, then: &str) {
         self.warnings.push(format!("{snapshot:?} was refused ({}): {then}", failed.reason));
     }
 

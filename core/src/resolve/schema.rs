@@ -154,7 +154,7 @@ pub fn invalid_schema<'a>(kind: SourceKind, annotation: impl Fn(&str) -> Option<
 }
 
 /// Why a workload does not roll to the content of a source. `failure`: why the content fails its schema.
-pub fn refused_by_schema(source: &ObjectName, failure: &str) -> String {
+pub fn refused_content(source: &ObjectName, failure: &str) -> String {
     format!("the content of {source} is refused: {failure}")
 }
 

@@ -4,7 +4,7 @@
 use super::{
     MissingPolicy,
     decide::{Resolver, Stop},
-    schema::{correct_schema, refused_by_schema},
+    schema::{correct_schema, refused_content},
 };
 use crate::{
     gates::lacks_key,
@@ -21,7 +21,7 @@ impl Resolver<'_> {
         }
         match self.facts.verdict(source) {
             Some(Ok(())) => Ok(None),
-            Some(Err(failure)) => Ok(Some(refused_by_schema(source, failure))),
+            Some(Err(failure)) => Ok(Some(refused_content(source, failure))),
             None => {
                 self.needs.insert(super::Need::Schema(source.clone()));
                 Err(Stop::Unknown)

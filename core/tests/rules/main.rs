@@ -25,6 +25,7 @@ mod plans;
 mod properties;
 mod recorded_sources;
 mod reference_forms;
+mod refused_contents;
 mod relation;
 mod reverts;
 mod rules;

@@ -60,7 +60,7 @@ impl Part {
             _ => String::new(),
         };
         let metadata_only = matches!(self, Self::Snapshots(_) | Self::Sources(_));
-        Listed { collection: scope.collection(&version, plural), selector, metadata_only }
+        Listed { collection: scope.collection(&version, plural), selector, only: None, metadata_only }
     }
 
     /// `resource.group`, as in kubectl.

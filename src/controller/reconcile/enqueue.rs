@@ -10,7 +10,8 @@ use crate::{
         queue::{ObjectStep, Task},
         reconcile::state::State,
     },
-    resolve::NamespaceOptIn,
+    gates::listed,
+    resolve::{NamespaceOptIn, REFUSED_CONTENTS, RefusedContents},
     uid::Uid,
     world::{
         BoundRecord, Name, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta, User, World,
@@ -188,6 +189,25 @@ impl State {
         now: Timestamp,
     ) {
         self.update(now, |world, changes| world.apply_namespace_settings(namespace, settings, changes));
+    }
+
+    /// Applies the list of the contents that the installation refuses. `invalid`: its lines that name no content.
+    pub fn set_refused_contents(&mut self, contents: RefusedContents, invalid: &[String], now: Timestamp) {
+        let list = REFUSED_CONTENTS;
+        if *self.world.config().refused.contents() != contents {
+            tracing::info!(
+                contents = contents.len(),
+                "ConfigMap {list} was read: these contents are refused"
+            );
+        }
+        if !invalid.is_empty() {
+            tracing::warn!(
+                lines = listed(invalid, 3),
+                "ConfigMap {list} has lines without a digest of a ConfigMap, which refuse nothing: begin each line with sha256:, or with \
+                 # if it is a comment"
+            );
+        }
+        self.update(now, |world, changes| world.set_refused_contents(contents, changes));
     }
 
     /// Forgets that an object could not be read.

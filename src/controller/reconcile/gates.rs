@@ -24,9 +24,10 @@ const RECHECK: SignedDuration = SignedDuration::from_mins(10);
 /// When to ask the gate of a workload again. What it depends on may change unseen, such as the health of others.
 pub(super) fn ask_again(why: &Why<WorkloadKey>, now: Timestamp) -> Timestamp {
     match why {
-        // Other content, another workload and the end of a check queue it again.
+        // Other content, another workload, another list and the end of a check queue it again.
         Why::Paused
         | Why::Held { .. }
+        | Why::Listed { .. }
         | Why::Schema { .. }
         | Why::RequiredKey { .. }
         | Why::Closed(_)
@@ -62,7 +63,7 @@ pub(super) fn reported(
         Why::Others(Wait::Invalid(why)) => {
             source.and_then(|source| invalid_on_source(world, source, why, now))
         }
-        Why::Schema { .. } | Why::RequiredKey { .. } => {
+        Why::Listed { .. } | Why::Schema { .. } | Why::RequiredKey { .. } => {
             let of = |source| refused_content(world, key, source, why, now);
             return source.map(of).unwrap_or_default();
         }

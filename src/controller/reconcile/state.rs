@@ -22,8 +22,8 @@ use crate::{
     resolve::{Health, Observed, Record},
     snapshot::{Digest, Digests, Rotated},
     world::{
-        ChosenStrategies, DigestKeys, Name, Reader, Served, ShareLimits, SourceRecord, WorkloadKey, World,
-        WorldChange, WorldConfig, objections::Objection,
+        ChosenStrategies, DigestKeys, Name, Reader, RefusedList, Served, ShareLimits, SourceRecord,
+        WorkloadKey, World, WorldChange, WorldConfig, objections::Objection,
     },
 };
 
@@ -117,6 +117,13 @@ impl State {
     #[must_use]
     pub fn under(mut self, strategies: ChosenStrategies) -> Self {
         self.world.config_mut().strategies = strategies;
+        self
+    }
+
+    /// Refuses these contents.
+    #[must_use]
+    pub fn refusing(mut self, refused: RefusedList) -> Self {
+        self.world.config_mut().refused = refused;
         self
     }
 

@@ -550,6 +550,7 @@ mod tests {
         let of = Listed {
             collection: "/api/v1/namespaces".to_owned(),
             selector: String::new(),
+            only: None,
             metadata_only: true,
         };
         let following = tokio::spawn(follow(api, of, subject, shared.clone(), shared.sync_point()));

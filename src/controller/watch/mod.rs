@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use self::{
     follow::follow,
     subjects::{
-        InNamespace, LabelledSubject, NamespacesSubject, ReferringSubject, RevisionsSubject,
+        InNamespace, LabelledSubject, NamespacesSubject, ReferringSubject, RefusedSubject, RevisionsSubject,
         SnapshotsSubject, Subject, UsedSourcesSubject, WorkloadsSubject,
     },
 };
@@ -26,11 +26,13 @@ use crate::{
     annotations,
     cluster::{KubeApi, Listed, path},
     kinds::{REVISION_KINDS, WorkloadKind},
+    resolve::REFUSED_CONTENTS,
     snapshot::SourceKind,
 };
 
 /// Runs every watch. Returns only when a watch fails beyond repair; the process must then stop, because it misses changes.
-pub async fn watch_all(api: KubeApi, shared: Shared) {
+/// `home`: confrev's own namespace.
+pub async fn watch_all(api: KubeApi, shared: Shared, home: String) {
     let mut tasks = JoinSet::new();
     let kinds = Arc::clone(&shared.reader().kinds);
     for (world, kind) in kinds.iter().enumerate() {
@@ -54,6 +56,7 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
             let of = |selector: &str| Listed {
                 collection: collection.clone(),
                 selector: selector.to_owned(),
+                only: None,
                 metadata_only: true,
             };
             let subject = InNamespace(SnapshotsSubject(kind), Arc::clone(namespace));
@@ -67,6 +70,15 @@ pub async fn watch_all(api: KubeApi, shared: Shared) {
             let of = everywhere("v1", kind.plural(), &labelled, true);
             tasks.spawn(follow(api.clone(), of, LabelledSubject(kind), shared.clone(), shared.sync_point()));
         }
+    }
+    if let Ok(collection) = path::collection("v1", &home, SourceKind::ConfigMap.plural()) {
+        let of = Listed {
+            collection,
+            selector: String::new(),
+            only: Some(REFUSED_CONTENTS),
+            metadata_only: false,
+        };
+        tasks.spawn(follow(api.clone(), of, RefusedSubject, shared.clone(), shared.sync_point()));
     }
     // All of them: a window counts in a namespace that opts nothing in, too, and no selector finds annotations.
     let of = everywhere("v1", "namespaces", "", true);
@@ -88,6 +100,7 @@ fn everywhere(api_version: &str, plural: &str, selector: &str, metadata_only: bo
     Listed {
         collection: format!("{root}/{api_version}/{plural}"),
         selector: selector.to_owned(),
+        only: None,
         metadata_only,
     }
 }
@@ -101,7 +114,7 @@ async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
         let collection = path::collection("v1", namespace, kind.plural()).ok()?;
         // Snapshots never change.
         let selector = format!("!{}", annotations::SOURCE);
-        let of = Listed { collection, selector, metadata_only: true };
+        let of = Listed { collection, selector, only: None, metadata_only: true };
         Some((of, UsedSourcesSubject(kind, Arc::clone(namespace))))
     };
     let wanted =
@@ -113,7 +126,7 @@ async fn watch_used_sources(kind: SourceKind, api: KubeApi, shared: Shared) {
 async fn watch_referrers(kind: WorkloadKind, api: KubeApi, shared: Shared) {
     let watch = |namespace: &Arc<str>| {
         let collection = path::collection(&kind.api_version(), namespace, &kind.plural).ok()?;
-        let of = Listed { collection, selector: String::new(), metadata_only: false };
+        let of = Listed { collection, selector: String::new(), only: None, metadata_only: false };
         Some((of, ReferringSubject(Arc::clone(namespace))))
     };
     watch_namespaces(api, shared, State::limited_namespaces, watch).await;
@@ -184,7 +197,7 @@ mod tests {
         let client = kube::Client::new(service, "ns");
         let api = KubeApi::new(client, Arc::clone(&state.reader().kinds), Metrics::new());
         let shared = Shared::new(state, Readiness::new().register("caches"));
-        let watching = tokio::spawn(watch_all(api, shared.clone()));
+        let watching = tokio::spawn(watch_all(api, shared.clone(), "home".to_owned()));
         tokio::time::timeout(Duration::from_secs(5), shared.wait_for_sync()).await.unwrap();
         // A watch of a namespace begins with the first object in it.
         shared.change(|state, now| {
@@ -222,6 +235,7 @@ mod tests {
             format!("/apis/apps/v1/controllerrevisions {revision}"),
             format!("/apis/batch/v1/jobs {revision}"),
             "/api/v1/namespaces ".to_owned(),
+            "/api/v1/namespaces/home/configmaps ".to_owned(),
             "/apis/argoproj.io/v1alpha1/namespaces/ns/rollouts ".to_owned(),
             format!("/api/v1/namespaces/ns/configmaps {own}"),
         ];

@@ -1,6 +1,10 @@
 //! The subjects of the watches: how watched objects become records of the state.
 
-use std::{collections::BTreeSet, hash::Hash, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::Hash,
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
@@ -13,7 +17,7 @@ use crate::{
     controller::reconcile::state::State,
     json::At,
     kinds::REVISION_KINDS,
-    resolve::{Health, NamespaceOptIn, Record, Referrer, SpreadPolicy, Use, Workload},
+    resolve::{Health, NamespaceOptIn, Record, Referrer, RefusedContents, SpreadPolicy, Use, Workload},
     snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
     uid::Uid,
@@ -64,6 +68,8 @@ pub struct UsedSourcesSubject(pub SourceKind, pub Arc<str>);
 pub struct ReferringSubject(pub Arc<str>);
 /// Namespaces: which ones opt in, and their settings.
 pub struct NamespacesSubject;
+/// The list of the contents that the installation refuses.
+pub(crate) struct RefusedSubject;
 /// A subject, restricted to one namespace.
 pub(crate) struct InNamespace<S>(pub(crate) S, pub(crate) Arc<str>);
 
@@ -504,6 +510,38 @@ impl Subject for NamespacesSubject {
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {
         state.world.namespaces().cloned().collect()
+    }
+}
+
+impl Subject for RefusedSubject {
+    type Object = RawObject;
+    type Key = ();
+    /// The contents, and the lines that name none.
+    type Reading = (RefusedContents, Vec<String>);
+
+    fn key(&self, _object: &Self::Object) {}
+
+    fn read(&self, object: &Self::Object, _reader: &Reader) -> Self::Reading {
+        #[derive(serde::Deserialize)]
+        struct List {
+            #[serde(default)]
+            data: BTreeMap<String, String>,
+        }
+        let data = serde_json::from_str::<List>(object.text()).map(|list| list.data).unwrap_or_default();
+        RefusedContents::read(data.iter().map(|(key, value)| (&**key, &**value)))
+    }
+
+    fn apply(&self, state: &mut State, (): &(), (contents, invalid): Self::Reading, now: Timestamp) {
+        state.set_refused_contents(contents, &invalid, now);
+    }
+
+    fn remove(&self, state: &mut State, (): &(), now: Timestamp) {
+        state.set_refused_contents(RefusedContents::default(), &[], now);
+    }
+
+    fn known(&self, state: &State) -> Vec<()> {
+        let any = !state.world.config().refused.contents().is_empty();
+        any.then_some(()).into_iter().collect()
     }
 }
 

@@ -29,6 +29,7 @@ mod notifications;
 mod opt_in;
 mod picture;
 mod refusals;
+mod refused_contents;
 mod refused_writes;
 mod reverts;
 mod revisions;

@@ -9,8 +9,8 @@ use confrev_core::{
     annotations,
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     resolve::{
-        Carried, Decision, Facts, Health, NamespaceFacts, Need, Observed, Past, Request, RevisionsOf, Spares,
-        Unmarked, Workload, decide,
+        Carried, Decision, Facts, Health, NamespaceFacts, Need, Observed, Past, RefusedContents, Request,
+        RevisionsOf, Spares, Unmarked, Workload, decide,
     },
     snapshot::{Keying, Made, ObjectName, Rotated, SourceKind, snapshot_json},
 };
@@ -41,6 +41,8 @@ pub struct World {
     pub spares: Spares,
     /// Why the contents of sources fail their schemas.
     pub schema_failures: BTreeMap<ObjectName, String>,
+    /// The contents that the installation refuses.
+    pub refused: RefusedContents,
     /// Whether the client of the reviews may not learn about that.
     pub withholds_verdicts: bool,
     /// The worst health of the Rollouts that use the workload's template.
@@ -282,7 +284,8 @@ impl World {
     pub fn observe(&self, name: &ObjectName) -> Option<Observed> {
         let object = self.objects.get(name)?;
         let json = object.to_string().into_bytes();
-        Some(Observed::read_keyed(name.kind, json, self.keying.clone()).unwrap())
+        let observed = Observed::read_keyed(name.kind, json, self.keying.clone()).unwrap();
+        Some(observed.refused_by(&self.refused))
     }
 
     /// Creates the snapshots that a decision asks for.
