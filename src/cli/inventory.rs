@@ -156,7 +156,7 @@ impl Inventory {
         let mut world = self.world.get_or_init(|| Mutex::new(read())).lock().await;
         // What cannot be read refuses nothing here: the answer of confrev to a dry run does.
         if let Ok(refused) = target.strategies.refused(&target.api).await {
-            world.refuse(refused);
+            world.refuse(&refused);
         }
         world.set_time(self.now());
         world

@@ -1,10 +1,13 @@
 //! The strategies of the installation, and the contents that it refuses, for the commands.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::Method;
 use serde_json::Value;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::{
+    sync::{Mutex, OnceCell},
+    time::Instant,
+};
 
 use super::output;
 use crate::{
@@ -16,6 +19,9 @@ use crate::{
 /// The ConfigMap in confrev's namespace that has the strategies as they are given to the program. The chart writes it.
 const CONFIG_MAP: &str = "confrev-strategies";
 
+/// How long the list of refused contents counts as known. Some commands wait for hours, and the dashboard runs for days.
+const RECENT: Duration = Duration::from_secs(5);
+
 /// What the installation says about sources, read once when a source needs it.
 #[derive(Clone, Debug)]
 pub(super) struct InstalledStrategies {
@@ -23,7 +29,8 @@ pub(super) struct InstalledStrategies {
     home: String,
     /// `None`: they are unknown.
     strategies: Arc<OnceCell<Option<Strategies>>>,
-    refused: Arc<OnceCell<RefusedContents>>,
+    /// When it was read last, and what it said.
+    refused: Arc<Mutex<Option<(Instant, Arc<RefusedContents>)>>>,
     /// The annotation `strategy` of each namespace that was read.
     of_namespaces: Arc<Mutex<BTreeMap<String, Option<String>>>>,
 }
@@ -46,7 +53,7 @@ impl InstalledStrategies {
         namespace: &str,
         source: Observed,
     ) -> Result<Observed, ApiError> {
-        let source = source.refused_by(self.refused(api).await?);
+        let source = source.refused_by(&*self.refused(api).await?);
         let Some(strategies) = self.strategies.get_or_try_init(|| self.read(api)).await? else {
             if source.annotation(annotations::STRATEGY).is_some() {
                 output::warn_once(&format!(
@@ -71,14 +78,17 @@ impl InstalledStrategies {
     }
 
     /// The contents that the installation refuses; none if there is no such list, or the user may not read it.
-    pub(super) async fn refused(&self, api: &KubeApi) -> Result<&RefusedContents, ApiError> {
-        let read = || async {
-            let found = self.config_map(api, REFUSED_CONTENTS).await?.unwrap_or_default();
-            let data = found["data"].as_object().into_iter().flatten();
-            let data = data.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
-            Ok(RefusedContents::read(data).0)
-        };
-        self.refused.get_or_try_init(read).await
+    pub(super) async fn refused(&self, api: &KubeApi) -> Result<Arc<RefusedContents>, ApiError> {
+        let mut known = self.refused.lock().await;
+        if let Some((_, contents)) = known.as_ref().filter(|(read, _)| read.elapsed() < RECENT) {
+            return Ok(Arc::clone(contents));
+        }
+        let found = self.config_map(api, REFUSED_CONTENTS).await?.unwrap_or_default();
+        let data = found["data"].as_object().into_iter().flatten();
+        let data = data.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+        let contents = Arc::new(RefusedContents::read(data).0);
+        *known = Some((Instant::now(), Arc::clone(&contents)));
+        Ok(contents)
     }
 
     /// A ConfigMap in confrev's namespace; `None` if it does not exist, or the user may not read it.

@@ -215,6 +215,14 @@ pub(super) async fn act(
             "{source}: the snapshot of its present content does not exist yet, so its name is not known: try again"
         )));
     }
+    // No decision of a person about the change ends that.
+    if action != WaveCommand::Abort
+        && let Some(why) = history.present.as_ref().and_then(Observed::refused)
+    {
+        return Err(Failure::Refused(format!(
+            "{source}: no workload moves to its content: {why}: correct {source}, or take its digest off the list"
+        )));
+    }
     let others = Others::of(target, &history).await?;
     let all = || std::iter::once(&history).chain(&others.sources);
     // A failure is in the verdict of its own namespace.

@@ -232,6 +232,8 @@ fn wrong(line: &str, whole: bool) -> Option<String> {
             }
         }
         [tool, ..] if TOOLS.contains(&tool) => None,
+        // A script of the repository.
+        [script, ..] if script.contains('/') && root().join(script).is_file() => None,
         _ => Some("not a known tool".to_owned()),
     }
 }

@@ -58,7 +58,10 @@ impl World {
         count: &Count,
         before: Option<&ChangeState>,
     ) -> (Phase, Option<Gate>) {
-        if self.refused_of(source, known).is_some() || self.listed_as_refused(source, known).is_some() {
+        // A content that only the installation refuses may be that of workloads.
+        let is_listed =
+            || count.gates.contains(&Gate::REFUSED) && self.listed_as_refused(source, known).is_some();
+        if self.refused_of(source, known).is_some() || is_listed() {
             return (Phase::Refused, Some(Gate::REFUSED));
         }
         let has_failed = spread.is_some() && {

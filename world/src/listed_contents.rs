@@ -1,5 +1,7 @@
 //! Which contents of sources the installation refuses.
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use confrev_core::{resolve::RefusedContents, snapshot::SourceKind};
 
 use crate::{
@@ -29,14 +31,30 @@ impl World {
             let was = before.why(known.present.digests.iter());
             (is_public && was != self.listed_as_refused(name, known)).then(|| name.clone())
         };
-        let changed: Vec<_> = self.sources().filter_map(of_source).collect();
+        let mut changed: BTreeSet<_> = self.sources().filter_map(of_source).collect();
+        // Workloads may go back to another snapshot, or to one again.
+        for (name, record) in
+            self.snapshots().iter().filter(|(name, _)| name.object.kind == SourceKind::ConfigMap)
+        {
+            let source = name.sibling(Arc::clone(&record.source));
+            let is_known = self.existing_source(&source).is_some();
+            if is_known
+                && before.why([&record.digest])
+                    != self.config().refused.why(SourceKind::ConfigMap, [&record.digest])
+            {
+                changed.insert(source);
+            }
+        }
         changes.extend(changed.into_iter().map(WorldChange::SourceRead));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use confrev_core::{gates::Why, resolve::Health};
+    use confrev_core::{
+        gates::Why,
+        resolve::{Health, Present},
+    };
 
     use super::*;
     use crate::fixture::{digest, key, source, source_record, used, workload, world};
@@ -67,6 +85,9 @@ mod tests {
         assert_eq!(why(1, &known, &[2]), (vec![(listed, true)], 0));
         assert_eq!(why(1, &known, &[1, 3]), (vec![], 1), "other contents");
         assert_eq!(why(2, &known, &[2]), (vec![], 0), "it has the content");
+        let live = Present { stays_as_written: true, live: Some(true), ..known.present.clone() };
+        let live = SourceRecord { present: live, ..known.clone() };
+        assert_eq!(why(1, &live, &[2]), (vec![], 1), "its pods read no snapshot then");
     }
 
     #[test]
@@ -86,7 +107,7 @@ mod tests {
             changes.into_iter().map(name).collect::<Vec<_>>()
         };
         assert_eq!(affected(&[]), Vec::<String>::new());
-        assert_eq!(affected(&[2]), ["a"]);
+        assert_eq!(affected(&[2]), ["a", "b"], "b has a snapshot of it");
         assert_eq!(affected(&[2, 9]), Vec::<String>::new());
         assert_eq!(affected(&[3]).len(), 2, "one joins, the other leaves");
     }

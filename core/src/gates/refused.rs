@@ -6,13 +6,18 @@ use super::{
     why::Why,
 };
 
-/// A workload without a snapshot is not kept from the content here: it has nothing to keep, and admission may find an earlier snapshot.
+/// A workload without a snapshot is not kept from a content with which one failed: it has nothing to keep, and admission may find an earlier
+/// snapshot. It stays as written while a list refuses the content.
 pub(super) fn ask<A: Asked>(asked: &mut A) -> Answer<A::Key> {
-    if asked.used().snapshot.is_none() || asked.has_content() {
+    if asked.has_content() {
         return Answer::Open;
     }
-    if let Some(reason) = asked.listed_as_refused() {
+    let has_snapshot = asked.present().mode_for(asked.used()).has_snapshot();
+    if let Some(reason) = asked.listed_as_refused().filter(|_| has_snapshot) {
         return Answer::Refuse(Why::Listed { reason });
+    }
+    if asked.used().snapshot.is_none() {
+        return Answer::Open;
     }
     match asked.refusal() {
         Some((snapshot, failure)) => {

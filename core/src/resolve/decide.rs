@@ -619,6 +619,7 @@ impl<'r> Resolver<'r> {
                 self.mark_pinned(&source, object, used)?;
                 self.now.entry(&source).unused |= is_behind;
                 self.note_undo(&source, object, used)?;
+                self.warn_listed(&source, object)?;
             }
             if is_sound {
                 self.adopt.insert(object.clone());
@@ -629,7 +630,9 @@ impl<'r> Resolver<'r> {
         // reviewed again.
         let is_its = |present: &Observed| is_named_after(&object.name, &source.name, &present.digest());
         let of_present = self.live(&source)?.is_some_and(is_its);
-        if source_lives && of_present {
+        // Nor does a name move it to a content that is refused.
+        let is_refused = of_present && !self.is_forced(&source) && self.refused(&source)?.is_some();
+        if source_lives && of_present && !is_refused {
             let name = self.present_content(&source, None, used)?;
             return Ok(ResolvedReference::Snapshot { source, name });
         }

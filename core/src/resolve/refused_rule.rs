@@ -1,8 +1,8 @@
 //! Refused contents: a workload failed with the content, and its source has `on-failure: revert`; or the installation refuses it.
 //!
 //! The failure is in the verdict on the snapshot. While it is there, no reference resolves to the snapshot: workloads go back to the snapshot
-//! that they had before, or keep it. `seen` then records the content of that snapshot, so the change stays pending. From a content that
-//! only the installation refuses, workloads go back only if their source reverts.
+//! that they had before, or keep it. `seen` then records the content of that snapshot, so the change stays pending. A content that only the
+//! installation refuses takes no workload back.
 
 use super::{
     Observed, RecordedFailure, Seen, Verdict, Workload,
@@ -21,17 +21,17 @@ pub(super) struct Refused {
     /// The snapshot of the present content.
     snapshot: String,
     failed: RecordedFailure,
-    /// Whether workloads on it go back.
-    reverts: bool,
+    /// Whether workloads on it go back: one failed with it.
+    goes_back: bool,
     /// Whether the installation refuses it: no command of a person ends that.
     is_listed: bool,
 }
 
 impl Refused {
     /// A snapshot whose content the installation refuses.
-    fn listed(snapshot: String, why: &str, reverts: bool) -> Self {
-        let failed = RecordedFailure { reason: why.into(), ..RecordedFailure::default() };
-        Self { snapshot, failed, reverts, is_listed: true }
+    fn listed(snapshot: String, why: Box<str>) -> Self {
+        let failed = RecordedFailure { reason: why, ..RecordedFailure::default() };
+        Self { snapshot, failed, goes_back: false, is_listed: true }
     }
 
     /// What ends the refusal beside a correction.
@@ -58,21 +58,17 @@ impl Resolver<'_> {
     /// The refusal of the present content of a source; `None` if workloads may resolve to it.
     pub(super) fn refused(&mut self, source: &ObjectName) -> Result<Option<Refused>, Stop> {
         let Some(present) = self.live(source)? else { return Ok(None) };
-        let reverts = present.spread_policy().reverts;
-        if let Some(why) = present.refused() {
-            let digest = present.digest();
-            let is_its = |kept: &&String| is_named_after(kept, &source.name, &digest);
-            let kept = self.prior.get(source).filter(is_its).cloned();
-            let snapshot = kept.unwrap_or_else(|| snapshot_name(&source.name, &digest, DIGITS[0]));
-            return Ok(Some(Refused::listed(snapshot, why, reverts)));
+        let (digest, listed) = (present.digest(), present.refused().map(Box::from));
+        if present.spread_policy().reverts
+            && let Some((snapshot, Verdict { failed: Some(failed), .. })) = self.verdict(source)?
+        {
+            return Ok(Some(Refused { snapshot, failed, goes_back: true, is_listed: listed.is_some() }));
         }
-        if !reverts {
-            return Ok(None);
-        }
-        let verdict = self.verdict(source)?;
-        Ok(verdict.and_then(|(snapshot, verdict)| {
-            Some(Refused { snapshot, failed: verdict.failed?, reverts, is_listed: false })
-        }))
+        let Some(why) = listed else { return Ok(None) };
+        let is_its = |kept: &&String| is_named_after(kept, &source.name, &digest);
+        let kept = self.prior.get(source).filter(is_its).cloned();
+        let snapshot = kept.unwrap_or_else(|| snapshot_name(&source.name, &digest, DIGITS[0]));
+        Ok(Some(Refused::listed(snapshot, why)))
     }
 
     /// The verdict on the present content of a source, with the snapshot that has it.
@@ -114,8 +110,8 @@ impl Resolver<'_> {
         refused: &Refused,
         used: &UsedKeys<'_>,
     ) -> Result<String, Stop> {
-        let Refused { snapshot, failed, reverts, .. } = refused;
-        if let Some(kept) = kept.filter(|kept| kept != snapshot || !reverts) {
+        let Refused { snapshot, failed, goes_back, .. } = refused;
+        if let Some(kept) = kept.filter(|kept| kept != snapshot || !goes_back) {
             self.keep_beside_refused(source, kept, used)?;
             if !matches!(self.is_seen(source)?, Seen::Yes | Seen::Alike) {
                 self.warn_refused(refused, &format!("{} keeps {kept:?}", self.request.new.display()));
@@ -143,11 +139,18 @@ impl Resolver<'_> {
                 self.warn_refused(refused, &warning);
                 Ok(kept.to_owned())
             }
-            (None, None) => Err(Stop::Deny(format!(
-                "the content of {source} was refused ({}), and no earlier snapshot exists: correct {source}{}",
-                failed.reason,
-                refused.remedy(source)
-            ))),
+            (None, None) => {
+                let none = if *goes_back {
+                    "no earlier snapshot exists"
+                } else {
+                    "the workload has no earlier snapshot"
+                };
+                let (reason, remedy) = (&failed.reason, refused.remedy(source));
+                let denial = format!(
+                    "the content of {source} was refused ({reason}), and {none}: correct {source}{remedy}"
+                );
+                Err(Stop::Deny(denial))
+            }
         }
     }
 
@@ -159,7 +162,7 @@ impl Resolver<'_> {
         used: &UsedKeys<'_>,
     ) -> Result<bool, Stop> {
         let Some(refused) = self.refused(source)? else { return Ok(false) };
-        if refused.snapshot == *object.name {
+        if refused.snapshot == *object.name || self.has_present_content(source, &object.name)? {
             self.warn_refused(&refused, &format!("{} rolls to it nevertheless", self.request.new.display()));
             return Ok(false);
         }
@@ -171,6 +174,27 @@ impl Resolver<'_> {
             self.note_undo(source, object, used)?;
         }
         Ok(true)
+    }
+
+    /// Whether this is a snapshot of the present content of a source.
+    fn has_present_content(&mut self, source: &ObjectName, name: &str) -> Result<bool, Stop> {
+        let Some(present) = self.live(source)?.cloned() else { return Ok(false) };
+        let found = self.live(&ObjectName::new(source.kind, name))?;
+        Ok(found
+            .is_some_and(|found| found.is_snapshot_of_source(&source.name) && found.same_content(&present)))
+    }
+
+    /// Warns of a choice of a content that the installation refuses, and that the source does not have.
+    pub(super) fn warn_listed(&mut self, source: &ObjectName, object: &ObjectName) -> Result<(), Stop> {
+        let Some(why) = self.live(object)?.and_then(Observed::refused).map(str::to_owned) else {
+            return Ok(());
+        };
+        if self.refused(source)?.is_none() {
+            let workload = self.request.new.display();
+            self.warnings
+                .push(format!("{:?} was refused ({why}): {workload} rolls to it nevertheless", object.name));
+        }
+        Ok(())
     }
 
     /// The snapshot to which the workload goes back: its own previous one, or else the one that the verdict names.
@@ -250,7 +274,7 @@ impl Resolver<'_> {
                 continue;
             }
             let refused = self.refused(source)?;
-            if refused.is_some_and(|refused| refused.snapshot == *name) {
+            if refused.is_some() && self.has_present_content(source, name)? {
                 self.now.entry(source).previous = Some(name.clone());
                 continue;
             }
@@ -261,7 +285,7 @@ impl Resolver<'_> {
             let is_refused = present.spread_policy().reverts
                 && self
                     .live(&ObjectName::new(source.kind, before.as_str()))?
-                    .is_some_and(Observed::has_failed);
+                    .is_some_and(|before| before.has_failed() || before.refused().is_some());
             let back = if is_refused { kept.filter(|kept| *kept != before) } else { Some(before) };
             if back.is_some() {
                 self.now.entry(source).previous = back;

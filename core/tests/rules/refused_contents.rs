@@ -2,7 +2,7 @@
 
 use confrev::{
     annotations,
-    resolve::{Move, Plan, RefusedContents, To},
+    resolve::{Move, Plan, RecordedFailure, RefusedContents, To, Verdict},
 };
 use serde_json::{Value, json};
 
@@ -61,24 +61,58 @@ fn workload_without_earlier_snapshot_is_refused() {
     world.set("demo", json!({"color": "green"}));
     list_present(&mut world);
     let denial = world.review(&kind("Deployment"), &deployment(&["demo"]), None).decision.denial;
-    let expected = "Deployment \"web\": the content of ConfigMap \"demo\" was refused (ConfigMap confrev-refused lists it (it is slow)), and no \
-                    earlier snapshot exists: correct ConfigMap \"demo\"";
+    let expected = "Deployment \"web\": the content of ConfigMap \"demo\" was refused (ConfigMap confrev-refused lists it (it is slow)), and \
+                    the workload has no earlier snapshot: correct ConfigMap \"demo\"";
     assert_eq!(denial.as_deref(), Some(expected));
 }
 
-/// A list says nothing about the workloads that have the content, unless their source reverts.
+/// A failure of a workload takes them back, with or without a list.
 #[test]
-fn workloads_with_content_stay_unless_source_reverts() {
-    for (reverts, expected) in [(false, GREEN), (true, BLUE)] {
-        let (mut world, first) = refused(reverts);
+fn workloads_with_listed_content_keep_it() {
+    for (has_failed, expected) in [(false, GREEN), (true, BLUE)] {
+        let (mut world, first) = refused(true);
         let list = std::mem::take(&mut world.refused);
         let second = poke(&mut world, &first, 5);
         assert_eq!(volume(&second, 0), GREEN);
         world.refused = list;
-        assert_eq!(volume(&world.update(&applied(&second), &second), 0), expected, "{reverts}");
-        assert_eq!(volume(&poke(&mut world, &second, 7), 0), expected, "{reverts}");
+        if has_failed {
+            let failed = RecordedFailure { reason: "it failed".into(), ..RecordedFailure::default() };
+            let verdict = Verdict { failed: Some(failed), ..Verdict::default() }.text();
+            world.objects.get_mut(&configmap(GREEN)).unwrap()["metadata"]["annotations"]
+                [annotations::VERDICT] = json!(verdict);
+        }
+        assert_eq!(volume(&world.update(&applied(&second), &second), 0), expected, "{has_failed}");
+        assert_eq!(volume(&poke(&mut world, &second, 7), 0), expected, "{has_failed}");
         assert_eq!(volume(&world.update(&undo(&second, &first), &second), 0), BLUE, "an undo");
     }
+}
+
+/// As in a manifest that was exported from another cluster.
+#[test]
+fn name_of_snapshot_evades_no_refusal() {
+    let mut world = World::default();
+    world.set("demo", json!({"color": "green"}));
+    list_present(&mut world);
+    let mut exported = deployment(&[GREEN]);
+    let sources = json!({"configmaps": {"demo": GREEN}}).to_string();
+    exported["spec"]["template"]["metadata"]["annotations"] = json!({annotations::SOURCES: sources});
+    let denial = world.review(&kind("Deployment"), &exported, None).decision.denial;
+    assert!(denial.is_some_and(|text| text.contains("was refused")));
+}
+
+/// The source has other content by now.
+#[test]
+fn undo_to_listed_content_is_warned_of() {
+    let (mut world, first) = refused(false);
+    let list = std::mem::take(&mut world.refused);
+    let second = poke(&mut world, &first, 5);
+    world.set("demo", json!({"color": "red"}));
+    let third = poke(&mut world, &second, 7);
+    world.refused = list;
+    let admitted = world.admit(&undo(&third, &second), Some(&third));
+    assert_eq!(volume(&admitted.object, 0), GREEN);
+    let warnings = &admitted.decision.warnings;
+    assert!(warnings.iter().any(|text| text.contains("rolls to it nevertheless")), "{warnings:?}");
 }
 
 #[test]

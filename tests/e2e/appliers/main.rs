@@ -20,6 +20,7 @@ mod bad_value;
 mod change_states;
 mod corpus;
 mod examples;
+mod fleets;
 mod generated_names;
 mod generated_secrets;
 mod gitops;
@@ -31,4 +32,6 @@ mod pasted;
 mod recording;
 mod repeated_applies;
 
-use confrev_test_support::{any_kind, helm, manifests, page_commands, page_reader, workload_corpus, world};
+use confrev_test_support::{
+    any_kind, gates, helm, manifests, page_commands, page_reader, workload_corpus, world,
+};

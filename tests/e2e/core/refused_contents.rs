@@ -80,7 +80,10 @@ fn listed_content_is_refused_from_the_start() {
         let second = World::new("refused-new");
         second.set_config("demo", &bad);
         let refused = second.apply(&new.manifest()).refused();
-        assert!(refused.contains(why) && refused.contains("no earlier snapshot exists"), "{refused}");
+        assert!(
+            refused.contains(why) && refused.contains("the workload has no earlier snapshot"),
+            "{refused}"
+        );
         // Another line is malformed: it refuses nothing, and the others count.
         list(world.name(), &json!(format!("{line}\nno digest")));
         holds_for("the workload", Duration::from_secs(2), || world.resolves_to(&web, "demo", "A"));

@@ -60,6 +60,11 @@ impl World {
         Self { cluster, namespace: cluster.namespace_labelled(prefix, labels) }
     }
 
+    /// A namespace of another cluster.
+    pub fn of(cluster: &'static ControlPlane, prefix: &str) -> Self {
+        Self { cluster, namespace: cluster.namespace_labelled(prefix, &[]) }
+    }
+
     /// The namespaces of a group. The group has the name of the first one.
     pub fn group(prefix: &str, count: usize) -> Vec<Self> {
         let first = Self::new(prefix);
