@@ -4,7 +4,7 @@ use confrev::{
     annotations,
     resolve::{
         Membership::{Missing, Stated},
-        SetVersion, SetWait, invalid_set,
+        RefusedContents, SetVersion, SetWait, invalid_set,
     },
 };
 use serde_json::{Value, json};
@@ -55,6 +55,34 @@ fn moves_when_all_versions_are_equal() {
         let (mut world, stored) = pending(db, demo);
         let synced = world.update(&deployment(&["db", "demo"]), &stored);
         assert_eq!(moved(&stored, &synced), moves, "{db} and {demo}: a sync");
+    }
+}
+
+/// What keeps a workload from the content of one source keeps it from those of its set: in a sync, the controller decides about all.
+#[test]
+fn sync_moves_all_sources_of_a_set_or_none() {
+    for (what, key, value) in [
+        ("waves", annotations::WAVES, "1"),
+        ("a limit", annotations::MAX_IN_FLIGHT, "1"),
+        ("it reverts", annotations::ON_FAILURE, "revert"),
+        ("it fails its schema", annotations::SCHEMA, "schemas/key"),
+        ("it is listed", "", ""),
+    ] {
+        for limited in ["db", "demo"] {
+            let (mut world, stored) = pending("shop/2", "shop/2");
+            set(&mut world, "demo", "another content", Some("shop/2"));
+            world.schema_failures.insert(configmap(limited), "it fails".into());
+            if key.is_empty() {
+                let digest = world.observe(&configmap(limited)).unwrap().digest();
+                world.refused = RefusedContents::read([("list", &*digest.to_string())]).0;
+            } else {
+                annotate(world.objects.get_mut(&configmap(limited)).unwrap(), key, value);
+            }
+            let admitted = world.admit(&deployment(&["db", "demo"]), Some(&stored));
+            assert_eq!(moved(&stored, &admitted.object), [false; 2], "{what} of {limited}");
+            let warnings = admitted.decision.warnings.join("\n");
+            assert!(warnings.contains("belongs to a set (annotation confrev.dev/set): "), "{warnings}");
+        }
     }
 }
 
