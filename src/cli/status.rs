@@ -1,6 +1,9 @@
 //! `kubectl confrev status`: the config that each workload runs.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -70,13 +73,17 @@ pub(super) struct WorkloadStatus {
 }
 
 impl Row for WorkloadStatus {
-    const COLUMNS: (&'static [&'static str], usize) =
-        (&["NAMESPACE", "WORKLOAD", "CONFIG", "PODS", "STATE", "ROLLOUT", "REASON", "SNAPSHOTS"], 7);
-    const OPTIONAL: &'static [&'static str] = &["NAMESPACE"];
+    const COLUMNS: (&'static [&'static str], usize) = (
+        &["NAMESPACE", "WORKLOAD", "CONFIG", "PODS", "STATE", "ROLLOUT", "REASON", "STRATEGY", "SNAPSHOTS"],
+        7,
+    );
+    const OPTIONAL: &'static [&'static str] = &["NAMESPACE", "STRATEGY"];
 
     fn cells(&self) -> Vec<String> {
         let namespace = if self.show_namespace { self.namespace.clone() } else { String::new() };
         let snapshots: Vec<_> = self.sources.iter().filter_map(|used| used.snapshot.as_deref()).collect();
+        let strategies: BTreeSet<_> =
+            self.sources.iter().filter_map(|used| used.strategy.as_deref()).collect();
         vec![
             namespace,
             self.workload.clone(),
@@ -85,6 +92,7 @@ impl Row for WorkloadStatus {
             self.template.clone().unwrap_or_else(|| state(&self.sources)),
             self.rollout.to_owned(),
             self.reasons.join("; "),
+            strategies.into_iter().collect::<Vec<_>>().join(","),
             snapshots.join(","),
         ]
     }

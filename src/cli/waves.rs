@@ -162,12 +162,14 @@ pub(super) async fn run(options: &WavesOptions) -> Result<(), Failure> {
 }
 
 impl Row for WavesStatus {
-    const COLUMNS: (&'static [&'static str], usize) = (&["SOURCE", "SNAPSHOT", "WAVE", "MOVED", "WAITS"], 5);
+    const COLUMNS: (&'static [&'static str], usize) =
+        (&["SOURCE", "SNAPSHOT", "STRATEGY", "WAVE", "MOVED", "WAITS"], 6);
 
     fn cells(&self) -> Vec<String> {
         vec![
             self.source.clone(),
             self.snapshot.clone(),
+            self.strategy.clone().unwrap_or_default(),
             format!("{} of {}", self.wave, self.waves),
             format!("{} of {}", self.moved, self.workloads),
             self.waits().unwrap_or_default(),

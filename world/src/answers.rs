@@ -49,9 +49,9 @@ impl Answers<'_> {
     fn join_sets(&mut self) {
         for (source, known) in std::mem::take(&mut self.open) {
             match self.shut.iter().find(|shut| is_one_set(shut.known, known)) {
-                Some(Shut { why, about, .. }) => {
-                    let (why, about) = (why.clone(), about.clone());
-                    self.shut.push(Shut { source, known, why, is_refused: false, about });
+                Some(Shut { why, about, is_refused, .. }) => {
+                    let (why, about, is_refused) = (why.clone(), about.clone(), *is_refused);
+                    self.shut.push(Shut { source, known, why, is_refused, about });
                 }
                 None => self.open.push((source, known)),
             }

@@ -14,6 +14,9 @@ use crate::{
 impl World {
     /// Why the installation refuses the content of a source; `None` if it does not.
     pub fn listed_as_refused(&self, source: &Name, content: &SourceRecord) -> Option<String> {
+        if content.present.stays_as_written {
+            return None;
+        }
         self.config().refused.why(source.object.kind, content.present.digests.iter())
     }
 

@@ -12,10 +12,8 @@ use crate::{
 pub(crate) enum Guard {
     /// The sources of its set.
     Set(SetWait),
-    /// This one keeps it from the content of another source of its set, and they move together.
-    Joint(ObjectName, Box<Self>),
-    /// The content is refused.
-    Refused,
+    /// Another source of its set stays behind.
+    Parted(ObjectName),
     /// The source moves workloads in waves.
     Waves,
     /// It limits how many workloads roll at once.
@@ -49,10 +47,9 @@ impl Guard {
     pub(crate) fn text(&self, source: &ObjectName) -> String {
         match self {
             Self::Set(wait) => format!("{source} belongs to a set (annotation {}): {wait}", annotations::SET),
-            Self::Joint(other, guard) => {
-                format!("{source} belongs to a set (annotation {}): {}", annotations::SET, guard.text(other))
+            Self::Parted(other) => {
+                format!("{source} belongs to a set (annotation {}): {other} stays behind", annotations::SET)
             }
-            Self::Refused => format!("the content of {source} is refused"),
             Self::Waves => format!("{source} moves workloads in waves (annotation {})", annotations::WAVES),
             Self::MaxInFlight => format!(
                 "{source} limits how many workloads roll at once (annotation {})",

@@ -12,8 +12,7 @@ pub(super) fn ask<A: Asked>(asked: &mut A) -> Answer<A::Key> {
     if asked.has_content() {
         return Answer::Open;
     }
-    let has_snapshot = asked.present().mode_for(asked.used()).has_snapshot();
-    if let Some(reason) = asked.listed_as_refused().filter(|_| has_snapshot) {
+    if let Some(reason) = asked.listed_as_refused() {
         return Answer::Refuse(Why::Listed { reason });
     }
     if asked.used().snapshot.is_none() {

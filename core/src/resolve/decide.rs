@@ -134,6 +134,8 @@ pub(super) struct Resolver<'r> {
     pub(super) now_live: SourceMap<Digest>,
     /// Sources whose present content is refused, and of which the workload returns to another snapshot.
     pub(super) returned: BTreeSet<ObjectName>,
+    /// Sources that would move without another one of their set, which stays behind.
+    pub(super) parted: BTreeMap<ObjectName, ObjectName>,
 }
 
 impl<'r> Resolver<'r> {
@@ -174,6 +176,7 @@ impl<'r> Resolver<'r> {
             now: SourceMap::default(),
             now_live: SourceMap::default(),
             returned: BTreeSet::new(),
+            parted: BTreeMap::new(),
         }
     }
 
@@ -234,6 +237,16 @@ impl<'r> Resolver<'r> {
         }
         if !self.needs.is_empty() {
             return Pass::Needs(self.needs);
+        }
+        match self.parted(&resolution.sources) {
+            Ok(parted) if parted.keys().all(|source| self.parted.contains_key(source)) => {}
+            Ok(mut parted) => {
+                parted.append(&mut self.parted);
+                let again = Resolver::new(self.request, self.facts, self.policy, self.keeps_settings);
+                return Resolver { parted, moves_hold: self.moves_hold, ..again }.run(giver);
+            }
+            Err(Stop::Unknown) => return Pass::Needs(self.needs),
+            Err(Stop::Deny(reason)) => return Pass::Decided(denied(self.request, &[reason])),
         }
         match self.record_previous(&resolution.sources) {
             Ok(()) => {}
@@ -558,6 +571,9 @@ impl<'r> Resolver<'r> {
             if !self.is_forced(&source)
                 && let Some(refused) = self.refused(&source)?
             {
+                if prior.is_none() && self.stays_beside(&refused, &source) {
+                    return Ok(self.written(source));
+                }
                 let name = self.without_refused(&source, prior.as_deref(), &refused, used)?;
                 return Ok(ResolvedReference::Snapshot { source, name });
             }
@@ -608,6 +624,7 @@ impl<'r> Resolver<'r> {
         let known = self.live(object)?.map(Observed::is_sound);
         let source_lives = self.live(&source)?.is_some();
         if let Some(is_sound) = known {
+            self.warn_listed(&source, object)?;
             if !self.stays_as_written(&source)? && !self.chooses_beside_refused(&source, object, used)? {
                 let is_other = |present: &Observed| {
                     let chosen = self.facts.object(object).flatten();
@@ -619,7 +636,6 @@ impl<'r> Resolver<'r> {
                 self.mark_pinned(&source, object, used)?;
                 self.now.entry(&source).unused |= is_behind;
                 self.note_undo(&source, object, used)?;
-                self.warn_listed(&source, object)?;
             }
             if is_sound {
                 self.adopt.insert(object.clone());

@@ -290,10 +290,11 @@ impl Observed {
         Self { strategy: None, ..self }
     }
 
-    /// The same object, of which the installation refuses some contents. Those of Secrets have digests that no list names.
+    /// The same object, of which the installation refuses some contents. Those of Secrets have digests that no list names, and nothing keeps
+    /// pods from a source that stays as written.
     #[must_use]
     pub fn refused_by(self, contents: &RefusedContents) -> Self {
-        let is_public = self.kind == SourceKind::ConfigMap;
+        let is_public = self.kind == SourceKind::ConfigMap && !self.stays_as_written();
         let refused = is_public.then(|| contents.why(self.digests.iter())).flatten().map(Into::into);
         Self { refused, ..self }
     }

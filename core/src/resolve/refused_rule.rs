@@ -71,6 +71,12 @@ impl Resolver<'_> {
         Ok(Some(Refused::listed(snapshot, why)))
     }
 
+    /// Whether a stored workload keeps the name of the source itself, as it is written, since no snapshot was ever made for it: this request
+    /// changes nothing else of its template.
+    pub(super) fn stays_beside(&mut self, refused: &Refused, source: &ObjectName) -> bool {
+        !refused.goes_back && self.stored.contains(source) && self.is_same_template()
+    }
+
     /// The verdict on the present content of a source, with the snapshot that has it.
     pub(super) fn verdict(&mut self, source: &ObjectName) -> Result<Option<(String, Verdict)>, Stop> {
         let Some(present) = self.live(source)? else { return Ok(None) };
@@ -189,7 +195,7 @@ impl Resolver<'_> {
         let Some(why) = self.live(object)?.and_then(Observed::refused).map(str::to_owned) else {
             return Ok(());
         };
-        if self.refused(source)?.is_none() {
+        if !self.has_present_content(source, &object.name)? {
             let workload = self.request.new.display();
             self.warnings
                 .push(format!("{:?} was refused ({why}): {workload} rolls to it nevertheless", object.name));

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Membership, Observed, SetVersion, SetWait,
+    Membership, Seen, SetVersion, SetWait,
     decide::{Resolver, Stop},
 };
-use crate::{annotations, snapshot::ObjectName};
+use crate::{annotations, snapshot::ObjectName, template::SourceMap};
 
 impl Resolver<'_> {
     /// Why the workload may not move to the present content of a source yet, as far as its set decides that.
@@ -19,23 +19,41 @@ impl Resolver<'_> {
         Ok(SetWait::of(source, sets))
     }
 
-    /// The other sources of its set whose present contents the workload does not have yet: they move together or not at all.
-    pub(super) fn moving_with(&mut self, source: &ObjectName) -> Result<Vec<ObjectName>, Stop> {
-        let sets = self.sets_with(source)?;
-        let name = |of: &ObjectName| {
-            let (_, set) = sets.get(of)?;
-            Some(SetVersion::parse(set.as_deref()?)?.name.to_owned())
+    /// The sources that this request would move while another one of their set stays behind, each with that one. A sync moves them together
+    /// or not at all; a plan and a deployment say what moves.
+    pub(super) fn parted(
+        &mut self,
+        sources: &SourceMap<String>,
+    ) -> Result<BTreeMap<ObjectName, ObjectName>, Stop> {
+        let mut parted = BTreeMap::new();
+        if self.plan.is_some() {
+            return Ok(parted);
+        }
+        let moves = |(source, name): &(&ObjectName, &String)| {
+            self.prior.get(source).is_some_and(|kept| kept != *name) && !self.returned.contains(*source)
         };
-        let Some(own) = name(source) else { return Ok(Vec::new()) };
-        let mut moving = Vec::new();
-        for other in sets.keys().filter(|other| *other != source && name(other).as_ref() == Some(&own)) {
-            let seen = self.seen(other);
-            let has_it = |present: &Observed| seen.is_some_and(|seen| present.digests().contains(&seen));
-            if self.live(other)?.is_some_and(|present| !has_it(present)) {
-                moving.push(other.clone());
+        let moving: Vec<_> = sources.iter().filter(moves).map(|(source, _)| source.clone()).collect();
+        for source in moving {
+            for other in self.siblings(&source)? {
+                let stays = self.prior.get(&other).is_some_and(|kept| sources.get(&other) == Some(kept));
+                if stays && self.is_seen(&other)? == Seen::No {
+                    parted.insert(source.clone(), other);
+                }
             }
         }
-        Ok(moving)
+        Ok(parted)
+    }
+
+    /// The other sources of its set that the workload uses and that exist.
+    fn siblings(&mut self, source: &ObjectName) -> Result<Vec<ObjectName>, Stop> {
+        let sets = self.sets_with(source)?;
+        let name = |of: &ObjectName| match sets.get(of)? {
+            (true, Some(set)) => SetVersion::parse(set).map(|set| set.name),
+            _ => None,
+        };
+        let own = name(source);
+        let is_sibling = |other: &&ObjectName| *other != source && own.is_some() && name(other) == own;
+        Ok(sets.keys().filter(is_sibling).cloned().collect())
     }
 
     /// The sources of the workload, whether each exists, and its set; none if this source is in no set.

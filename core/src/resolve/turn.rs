@@ -116,27 +116,8 @@ impl Resolver<'_> {
 
     fn guard(&mut self, source: &ObjectName, present: Option<&Observed>) -> Result<Option<Guard>, Stop> {
         let policy = present.map(Observed::spread_policy).unwrap_or_default();
-        match Guard::of(&policy, self.set_wait(source)?, self.changed_gate()) {
-            Some(guard) => Ok(Some(guard)),
-            None => self.joint_guard(source),
-        }
-    }
-
-    /// What keeps the workload from the content of another source of the set.
-    fn joint_guard(&mut self, source: &ObjectName) -> Result<Option<Guard>, Stop> {
-        for other in self.moving_with(source)? {
-            let policy = self.live(&other)?.map(Observed::spread_policy).unwrap_or_default();
-            let guard = match Guard::of(&policy, None, None) {
-                _ if self.refused(&other)?.is_some() || self.schema_failure(&other)?.is_some() => {
-                    Some(Guard::Refused)
-                }
-                guard => guard,
-            };
-            if let Some(guard) = guard {
-                return Ok(Some(Guard::Joint(other, Box::new(guard))));
-            }
-        }
-        Ok(None)
+        let guard = Guard::of(&policy, self.set_wait(source)?, self.changed_gate());
+        Ok(guard.or_else(|| self.parted.get(source).cloned().map(Guard::Parted)))
     }
 
     /// The setting of the workload that is a gate and that the request changes. Such a write rolls nothing by itself: it may be there to postpone
@@ -222,7 +203,7 @@ impl Resolver<'_> {
     }
 
     /// Whether the requested and the stored template differ at most in the names by which they refer to the same sources.
-    fn is_same_template(&mut self) -> bool {
+    pub(super) fn is_same_template(&mut self) -> bool {
         if let Some(known) = self.same_template {
             return known;
         }

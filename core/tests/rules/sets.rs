@@ -4,7 +4,7 @@ use confrev::{
     annotations,
     resolve::{
         Membership::{Missing, Stated},
-        RefusedContents, SetVersion, SetWait, invalid_set,
+        RefusedContents, SetVersion, SetWait, hold_text, invalid_set,
     },
 };
 use serde_json::{Value, json};
@@ -81,8 +81,40 @@ fn sync_moves_all_sources_of_a_set_or_none() {
             let admitted = world.admit(&deployment(&["db", "demo"]), Some(&stored));
             assert_eq!(moved(&stored, &admitted.object), [false; 2], "{what} of {limited}");
             let warnings = admitted.decision.warnings.join("\n");
-            assert!(warnings.contains("belongs to a set (annotation confrev.dev/set): "), "{warnings}");
+            let expected = format!(
+                "belongs to a set (annotation confrev.dev/set): ConfigMap \"{limited}\" stays behind: Deployment \"web\" keeps"
+            );
+            assert!(warnings.contains(&expected), "{warnings}");
         }
+    }
+}
+
+/// A hold keeps all sources of the set, and its end moves all.
+#[test]
+fn hold_keeps_the_whole_set() {
+    let mut world = World::default();
+    set(&mut world, "db", "shop/1", Some("shop/1"));
+    set(&mut world, "demo", "shop/1", Some("shop/1"));
+    let first = world.create(&deployment(&["db", "demo"]));
+    let held = |name: &str| {
+        let mut held = first.clone();
+        let place = usize::from(name == "demo");
+        let hold = hold_text(&[configmap(volume(&first, place))]);
+        annotate(&mut held, annotations::HOLD, &hold);
+        (held, hold)
+    };
+    for name in ["db", "demo"] {
+        set(&mut world, "db", "shop/1", Some("shop/1"));
+        set(&mut world, "demo", "shop/1", Some("shop/1"));
+        let (held, hold) = held(name);
+        let stored = world.update(&held, &first);
+        set(&mut world, "db", "db/2", Some("shop/2"));
+        set(&mut world, "demo", "demo/2", Some("shop/2"));
+        let mut synced = deployment(&["db", "demo"]);
+        annotate(&mut synced, annotations::HOLD, &hold);
+        assert_eq!(moved(&stored, &world.update(&synced, &stored)), [false; 2], "{name} is on hold");
+        let ended = world.update(&deployment(&["db", "demo"]), &stored);
+        assert_eq!(moved(&stored, &ended), [true; 2], "{name} was on hold");
     }
 }
 

@@ -191,6 +191,7 @@ fn progress(status: &WavesStatus, (moved, rest): (Vec<String>, Vec<String>), lin
             progress #moved max=(status.workloads.max(1)) value=(status.moved) {} }
         dl.facts {
             dt { "Snapshot" } dd { code { (status.snapshot) } }
+            @if let Some(strategy) = &status.strategy { dt { "Strategy" } dd { (strategy) } }
             dt { "Wave" } dd { (status.wave) " of " (status.waves) }
             dt { "Moved" } dd { (names(&moved)) }
             dt { "Still to move" } dd { (names(&rest)) }

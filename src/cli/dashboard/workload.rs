@@ -101,6 +101,7 @@ pub(super) async fn page<'p>(
                     a href=(links.source(namespace, &used.object)) { (used.source) }
                     " " b { (used.standing.word()) }
                     @if let Some(snapshot) = &used.snapshot { " " code { (snapshot) } }
+                    @if let Some(strategy) = &used.strategy { " (strategy " (strategy) ")" }
                     @if let Some(reason) = &used.reason { ": " (reason) }
                 }
             }

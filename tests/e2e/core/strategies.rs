@@ -51,6 +51,10 @@ fn strategy_applies_where_source_sets_nothing() {
     assert_eq!((text(&waves["strategy"]), &waves["limit"]), ("careful".to_owned(), &json!(1)), "{waves}");
     let status = world.confrev_json(&["status"]);
     assert_eq!(status[0]["sources"][0]["strategy"], "careful", "{status}");
+    for command in [&["waves"][..], &["status", "-o", "wide"]] {
+        let table = world.confrev(command).ok();
+        assert!(table.contains("STRATEGY") && table.contains("careful"), "{table}");
+    }
 
     // Its own choice comes before that of its namespace, and its own settings before those of a strategy.
     source("confrev.dev/strategy=immediate");
