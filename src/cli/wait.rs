@@ -251,7 +251,7 @@ pub(super) async fn of_workload(
                     (SourceState::Refused, Some(remedy)) => {
                         format!("{of}: correct the content, or run {remedy}")
                     }
-                    // The reason says what to correct, and the controller looks at the correction at once.
+                    // The reason says what to correct, and the controller reads the correction at once.
                     (SourceState::Refused, None) if matches!(used.delay, Some(Delay::Shut { .. })) => of,
                     (SourceState::Refused, None) => {
                         format!("{of}: remove the cause, and confrev tries again within a minute")

@@ -60,7 +60,7 @@ fn moves_when_all_versions_are_equal() {
 
 /// What keeps a workload from the content of one source keeps it from those of its set: in a sync, the controller decides about all.
 #[test]
-fn sync_moves_all_sources_of_a_set_or_none() {
+fn sync_moves_a_whole_set_or_nothing() {
     for (what, key, value) in [
         ("waves", annotations::WAVES, "1"),
         ("a limit", annotations::MAX_IN_FLIGHT, "1"),
