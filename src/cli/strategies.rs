@@ -22,6 +22,9 @@ const CONFIG_MAP: &str = "confrev-strategies";
 /// How long the list of refused contents counts as known. Some commands wait for hours, and the dashboard runs for days.
 const RECENT: Duration = Duration::from_secs(5);
 
+/// When the list of refused contents was read, and what it said.
+type ReadList = (Instant, Arc<RefusedContents>);
+
 /// What the installation says about sources, read once when a source needs it.
 #[derive(Clone, Debug)]
 pub(super) struct InstalledStrategies {
@@ -29,8 +32,7 @@ pub(super) struct InstalledStrategies {
     home: String,
     /// `None`: they are unknown.
     strategies: Arc<OnceCell<Option<Strategies>>>,
-    /// When it was read last, and what it said.
-    refused: Arc<Mutex<Option<(Instant, Arc<RefusedContents>)>>>,
+    refused: Arc<Mutex<Option<ReadList>>>,
     /// The annotation `strategy` of each namespace that was read.
     of_namespaces: Arc<Mutex<BTreeMap<String, Option<String>>>>,
 }

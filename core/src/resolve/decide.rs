@@ -238,18 +238,13 @@ impl<'r> Resolver<'r> {
         if !self.needs.is_empty() {
             return Pass::Needs(self.needs);
         }
-        match self.parted(&resolution.sources) {
-            Ok(parted) if parted.keys().all(|source| self.parted.contains_key(source)) => {}
-            Ok(mut parted) => {
-                parted.append(&mut self.parted);
+        match self.part(&resolution.sources) {
+            Ok(false) => {}
+            Ok(true) => {
                 let again = Resolver::new(self.request, self.facts, self.policy, self.keeps_settings);
-                return Resolver { parted, moves_hold: self.moves_hold, ..again }.run(giver);
+                let Self { moves_hold, parted, .. } = self;
+                return Resolver { moves_hold, parted, ..again }.run(giver);
             }
-            Err(Stop::Unknown) => return Pass::Needs(self.needs),
-            Err(Stop::Deny(reason)) => return Pass::Decided(denied(self.request, &[reason])),
-        }
-        match self.record_previous(&resolution.sources) {
-            Ok(()) => {}
             Err(Stop::Unknown) => return Pass::Needs(self.needs),
             Err(Stop::Deny(reason)) => return Pass::Decided(denied(self.request, &[reason])),
         }

@@ -19,9 +19,22 @@ impl Resolver<'_> {
         Ok(SetWait::of(source, sets))
     }
 
+    /// Finds the sources that must stay, since another one of their set does. Returns whether there are more than before: then the decision
+    /// is made again. Otherwise it is the last one, and records the snapshots to go back to.
+    pub(super) fn part(&mut self, sources: &SourceMap<String>) -> Result<bool, Stop> {
+        let known = self.parted.len();
+        let parted = self.newly_parted(sources)?;
+        self.parted.extend(parted);
+        let again = self.parted.len() > known;
+        if !again {
+            self.record_previous(sources)?;
+        }
+        Ok(again)
+    }
+
     /// The sources that this request would move while another one of their set stays behind, each with that one. A sync moves them together
     /// or not at all; a plan and a deployment say what moves.
-    pub(super) fn parted(
+    fn newly_parted(
         &mut self,
         sources: &SourceMap<String>,
     ) -> Result<BTreeMap<ObjectName, ObjectName>, Stop> {
