@@ -74,7 +74,7 @@ fn bad_content_stops_in_the_first_cluster() {
     let stages = |content: &str| {
         page.reader.file("demo.yaml", &demo(content).to_string());
         let mut command = page.reader.command("bash");
-        command.env("KUBECONFIG", page.reader.folder().join("home/fleet")).env("TIMEOUT", "90s");
+        command.env("KUBECONFIG", page.reader.folder().join("home/fleet")).env("TIMEOUT", "240s");
         run(command.args(["-c", &stage]))
     };
     with_open_gates(
