@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use confrev_core::{resolve::RefusedContents, snapshot::SourceKind};
+use confrev_core::{resolve::RefusedContents, snapshot::Digest};
 
 use crate::{
     change::WorldChange,
     name::Name,
-    records::{KnownSource, SnapshotRecord, SourceRecord},
+    records::{SnapshotRecord, SourceRecord},
     world::World,
 };
 
@@ -28,26 +28,20 @@ impl World {
     /// Sets the contents that the installation refuses.
     pub fn set_refused_contents(&mut self, contents: RefusedContents, changes: &mut Vec<WorldChange>) {
         let before = self.config().refused.replace(contents);
-        let of_source = |(name, known): (&Name, &KnownSource)| {
-            let KnownSource::Exists(known) = known else { return None };
-            let is_public = name.object.kind == SourceKind::ConfigMap;
-            let was = before.why(known.present.digests.iter());
-            (is_public && was != self.listed_as_refused(name, known)).then(|| name.clone())
+        let after = self.config().refused.contents();
+        let differs = |source: &Name, digests: &[&Digest]| {
+            let why = |of: &RefusedContents| of.why(source.object.kind, digests.iter().copied());
+            why(&before) != why(&after)
         };
-        let mut changed: BTreeSet<_> = self.sources().filter_map(of_source).collect();
+        let with_content = self.sources().map(|(source, _)| source).filter(|source| {
+            self.existing_source(source)
+                .is_some_and(|known| differs(source, &known.present.digests.iter().collect::<Vec<_>>()))
+        });
         // Workloads may go back to another snapshot, or to one again.
-        for (name, record) in
-            self.snapshots().iter().filter(|(name, _)| name.object.kind == SourceKind::ConfigMap)
-        {
-            let source = name.sibling(Arc::clone(&record.source));
-            let is_known = self.existing_source(&source).is_some();
-            if is_known
-                && before.why([&record.digest])
-                    != self.config().refused.why(SourceKind::ConfigMap, [&record.digest])
-            {
-                changed.insert(source);
-            }
-        }
+        let with_snapshot = self.snapshots().iter().filter(|(name, record)| differs(name, &[&record.digest]));
+        let with_snapshot = with_snapshot.map(|(name, record)| name.sibling(Arc::clone(&record.source)));
+        let with_snapshot = with_snapshot.filter(|source| self.existing_source(source).is_some());
+        let changed: BTreeSet<_> = with_content.cloned().chain(with_snapshot).collect();
         changes.extend(changed.into_iter().map(WorldChange::SourceRead));
     }
 }

@@ -24,8 +24,7 @@ impl RefusedList {
         kind: SourceKind,
         digests: impl IntoIterator<Item = &'d Digest>,
     ) -> Option<String> {
-        // Digests of Secrets are in no list.
-        if kind == SourceKind::ConfigMap { self.0.load().why(digests) } else { None }
+        self.0.load().why(kind, digests)
     }
 
     /// Sets the contents. Returns those before.

@@ -26,6 +26,7 @@ pub use asked::{Answer, Asked};
 pub use gate::Gate;
 pub(crate) use guard::Guard;
 pub use why::Why;
+pub(crate) use words::refused_content;
 pub use words::{About, ELSEWHERE, lacks_key, listed, proved_bad, retry};
 
 use crate::resolve::{Record, Use};

@@ -6,7 +6,7 @@ use super::why::Why;
 use crate::{
     annotations,
     gate_settings::Closed,
-    resolve::{AnalysisRun, EndedWave, Proof, RunState, Spread, Wait, correct_schema, refused_content},
+    resolve::{AnalysisRun, EndedWave, Proof, RunState, Spread, Wait, correct_schema},
     snapshot::ObjectName,
 };
 
@@ -78,6 +78,11 @@ impl<K> Why<K> {
             | Self::Others(_) => None,
         }
     }
+}
+
+/// A content to which no workload rolls, for this reason.
+pub(crate) fn refused_content(source: &ObjectName, reason: &str) -> String {
+    format!("the content of {source} is refused: {reason}")
 }
 
 /// A content without a key that the template requires. `key`: none for a Secret, of which no message has the name of a key.

@@ -238,7 +238,8 @@ impl<'r> Resolver<'r> {
         if !self.needs.is_empty() {
             return Pass::Needs(self.needs);
         }
-        match self.part(&resolution.sources) {
+        let recorded = self.record_previous(&resolution.sources);
+        match recorded.and_then(|()| self.part(&resolution.sources)) {
             Ok(false) => {}
             Ok(true) => {
                 let again = Resolver::new(self.request, self.facts, self.policy, self.keeps_settings);

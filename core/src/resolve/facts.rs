@@ -290,13 +290,11 @@ impl Observed {
         Self { strategy: None, ..self }
     }
 
-    /// The same object, of which the installation refuses some contents. Those of Secrets have digests that no list names, and nothing keeps
-    /// pods from a source that stays as written.
+    /// The same object, of which the installation refuses some contents. Nothing keeps pods from a source that stays as written.
     #[must_use]
     pub fn refused_by(self, contents: &RefusedContents) -> Self {
-        let is_public = self.kind == SourceKind::ConfigMap && !self.stays_as_written();
-        let refused = is_public.then(|| contents.why(self.digests.iter())).flatten().map(Into::into);
-        Self { refused, ..self }
+        let why = contents.why(self.kind, self.digests.iter()).filter(|_| !self.stays_as_written());
+        Self { refused: why.map(Into::into), ..self }
     }
 
     /// Why the installation refuses its content; `None` if it does not.
@@ -472,9 +470,9 @@ impl Observed {
         if self.sound { Verdict::read(|key| self.annotation_text(key)) } else { None }
     }
 
-    /// Whether a workload failed with its content.
-    pub fn has_failed(&self) -> bool {
-        self.verdict().is_some_and(|verdict| verdict.failed.is_some())
+    /// Whether a workload failed with its content, or the installation refuses it.
+    pub fn is_unfit(&self) -> bool {
+        self.refused.is_some() || self.verdict().is_some_and(|verdict| verdict.failed.is_some())
     }
 
     /// An annotation of confrev.

@@ -67,7 +67,7 @@ pub use policy::{
 pub use refused_contents::{REFUSED_CONTENTS, RefusedContents};
 pub use relation::{Mode, Relation, Values};
 pub use revisions::{Past, RevisionsOf};
-pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema_for, refused_content};
+pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema_for};
 pub use set::{Membership, SetVersion, SetWait, invalid_set};
 pub use spread::{Member, Moved, Progress, Proof, RollOrder, Spread, Standing, Wait, Waiting, WorkloadView};
 pub use spread_policy::SpreadPolicy;

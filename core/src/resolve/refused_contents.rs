@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{annotations, snapshot::Digest};
+use crate::{
+    annotations,
+    snapshot::{Digest, SourceKind},
+};
 
 /// The name of the ConfigMap.
 pub const REFUSED_CONTENTS: &str = "confrev-refused";
@@ -37,10 +40,9 @@ impl RefusedContents {
         (Self(contents), invalid)
     }
 
-    /// Why the content with these digests is refused; `None` if it is not.
-    pub fn why<'d>(&self, digests: impl IntoIterator<Item = &'d Digest>) -> Option<String> {
-        // Most installations have no such list.
-        if self.0.is_empty() {
+    /// Why the content of such a source, with these digests, is refused; `None` if it is not.
+    pub fn why<'d>(&self, kind: SourceKind, digests: impl IntoIterator<Item = &'d Digest>) -> Option<String> {
+        if kind == SourceKind::Secret {
             return None;
         }
         let reason = digests.into_iter().find_map(|digest| self.0.get(digest))?;
@@ -68,7 +70,7 @@ mod tests {
     }
 
     fn why(contents: &RefusedContents, digit: &str) -> Option<String> {
-        contents.why([&digest(digit).parse().unwrap()])
+        contents.why(SourceKind::ConfigMap, [&digest(digit).parse().unwrap()])
     }
 
     #[test]

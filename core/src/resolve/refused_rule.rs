@@ -28,12 +28,6 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// A snapshot whose content the installation refuses.
-    fn listed(snapshot: String, why: Box<str>) -> Self {
-        let failed = RecordedFailure { reason: why, ..RecordedFailure::default() };
-        Self { snapshot, failed, goes_back: false, is_listed: true }
-    }
-
     /// What ends the refusal beside a correction.
     fn remedy(&self, source: &ObjectName) -> String {
         if self.is_listed {
@@ -68,7 +62,8 @@ impl Resolver<'_> {
         let is_its = |kept: &&String| is_named_after(kept, &source.name, &digest);
         let kept = self.prior.get(source).filter(is_its).cloned();
         let snapshot = kept.unwrap_or_else(|| snapshot_name(&source.name, &digest, DIGITS[0]));
-        Ok(Some(Refused::listed(snapshot, why)))
+        let failed = RecordedFailure { reason: why, ..RecordedFailure::default() };
+        Ok(Some(Refused { snapshot, failed, goes_back: false, is_listed: true }))
     }
 
     /// Whether a stored workload keeps the name of the source itself, as it is written, since no snapshot was ever made for it: this request
@@ -168,8 +163,8 @@ impl Resolver<'_> {
         used: &UsedKeys<'_>,
     ) -> Result<bool, Stop> {
         let Some(refused) = self.refused(source)? else { return Ok(false) };
-        if refused.snapshot == *object.name || self.has_present_content(source, &object.name)? {
-            self.warn_refused(&refused, &format!("{} rolls to it nevertheless", self.request.new.display()));
+        if self.has_present_content(source, &object.name)? {
+            self.warn_chosen(&refused.snapshot, &refused.failed.reason);
             return Ok(false);
         }
         self.return_to(source, &object.name)?;
@@ -184,10 +179,14 @@ impl Resolver<'_> {
 
     /// Whether this is a snapshot of the present content of a source.
     fn has_present_content(&mut self, source: &ObjectName, name: &str) -> Result<bool, Stop> {
-        let Some(present) = self.live(source)?.cloned() else { return Ok(false) };
+        let Some(present) = self.live(source)?.map(|present| present.digests().clone()) else {
+            return Ok(false);
+        };
         let found = self.live(&ObjectName::new(source.kind, name))?;
-        Ok(found
-            .is_some_and(|found| found.is_snapshot_of_source(&source.name) && found.same_content(&present)))
+        let is_it = |found: &Observed| {
+            found.is_snapshot_of_source(&source.name) && found.digests().same_content(&present)
+        };
+        Ok(found.is_some_and(is_it))
     }
 
     /// Warns of a choice of a content that the installation refuses, and that the source does not have.
@@ -196,9 +195,7 @@ impl Resolver<'_> {
             return Ok(());
         };
         if !self.has_present_content(source, &object.name)? {
-            let workload = self.request.new.display();
-            self.warnings
-                .push(format!("{:?} was refused ({why}): {workload} rolls to it nevertheless", object.name));
+            self.warn_chosen(&object.name, &why);
         }
         Ok(())
     }
@@ -219,8 +216,7 @@ impl Resolver<'_> {
             }
             let found = self.live(&ObjectName::new(source.kind, name.as_str()))?;
             let is_fit = |found: &Observed| {
-                let is_refused = found.has_failed() || found.refused().is_some();
-                found.is_sound() && found.is_snapshot_of_source(&source.name) && !is_refused
+                found.is_sound() && found.is_snapshot_of_source(&source.name) && !found.is_unfit()
             };
             if found.is_some_and(is_fit) {
                 return Ok(Some(name));
@@ -256,6 +252,12 @@ impl Resolver<'_> {
         self.keep_pinned(source, &ObjectName::new(source.kind, kept), used)
     }
 
+    fn warn_chosen(&mut self, snapshot: &str, reason: &str) {
+        let workload = self.request.new.display();
+        self.warnings
+            .push(format!("{snapshot:?} was refused ({reason}): {workload} rolls to it nevertheless"));
+    }
+
     fn warn_refused(&mut self, Refused { snapshot, failed, .. }: &Refused, then: &str) {
         self.warnings.push(format!("{snapshot:?} was refused ({}): {then}", failed.reason));
     }
@@ -289,9 +291,7 @@ impl Resolver<'_> {
             let Some(before) = before.filter(|_| is_present) else { continue };
             // A workload on refused content goes back to the content before it.
             let is_refused = present.spread_policy().reverts
-                && self
-                    .live(&ObjectName::new(source.kind, before.as_str()))?
-                    .is_some_and(|before| before.has_failed() || before.refused().is_some());
+                && self.live(&ObjectName::new(source.kind, before.as_str()))?.is_some_and(Observed::is_unfit);
             let back = if is_refused { kept.filter(|kept| *kept != before) } else { Some(before) };
             if back.is_some() {
                 self.now.entry(source).previous = back;

@@ -153,11 +153,6 @@ pub fn invalid_schema<'a>(kind: SourceKind, annotation: impl Fn(&str) -> Option<
     SchemaReference::read(kind, annotation)?.err()
 }
 
-/// Why a workload does not roll to the content of a source. `failure`: why the content fails its schema.
-pub fn refused_content(source: &ObjectName, failure: &str) -> String {
-    format!("the content of {source} is refused: {failure}")
-}
-
 /// What a person can do about such a refusal.
 pub fn correct_schema(source: &ObjectName) -> String {
     format!("correct {source}, or its annotation {}", annotations::SCHEMA)

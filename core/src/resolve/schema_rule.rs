@@ -4,10 +4,10 @@
 use super::{
     MissingPolicy,
     decide::{Resolver, Stop},
-    schema::{correct_schema, refused_content},
+    schema::correct_schema,
 };
 use crate::{
-    gates::lacks_key,
+    gates::{lacks_key, refused_content},
     snapshot::{ObjectName, SourceKind},
 };
 

@@ -19,28 +19,12 @@ impl Resolver<'_> {
         Ok(SetWait::of(source, sets))
     }
 
-    /// Finds the sources that must stay, since another one of their set does. Returns whether there are more than before: then the decision
-    /// is made again. Otherwise it is the last one, and records the snapshots to go back to.
+    /// Finds the sources that this request would move while another one of their set stays behind. Returns whether there are more than
+    /// before: then the decision is made again. A sync moves them together or not at all; a plan and a deployment say what moves.
     pub(super) fn part(&mut self, sources: &SourceMap<String>) -> Result<bool, Stop> {
         let known = self.parted.len();
-        let parted = self.newly_parted(sources)?;
-        self.parted.extend(parted);
-        let again = self.parted.len() > known;
-        if !again {
-            self.record_previous(sources)?;
-        }
-        Ok(again)
-    }
-
-    /// The sources that this request would move while another one of their set stays behind, each with that one. A sync moves them together
-    /// or not at all; a plan and a deployment say what moves.
-    fn newly_parted(
-        &mut self,
-        sources: &SourceMap<String>,
-    ) -> Result<BTreeMap<ObjectName, ObjectName>, Stop> {
-        let mut parted = BTreeMap::new();
         if self.plan.is_some() {
-            return Ok(parted);
+            return Ok(false);
         }
         let moves = |(source, name): &(&ObjectName, &String)| {
             self.prior.get(source).is_some_and(|kept| kept != *name) && !self.returned.contains(*source)
@@ -50,11 +34,11 @@ impl Resolver<'_> {
             for other in self.siblings(&source)? {
                 let stays = self.prior.get(&other).is_some_and(|kept| sources.get(&other) == Some(kept));
                 if stays && self.is_seen(&other)? == Seen::No {
-                    parted.insert(source.clone(), other);
+                    self.parted.insert(source.clone(), other);
                 }
             }
         }
-        Ok(parted)
+        Ok(self.parted.len() > known)
     }
 
     /// The other sources of its set that the workload uses and that exist.

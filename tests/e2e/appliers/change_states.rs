@@ -11,7 +11,7 @@ use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text};
 
 /// The annotation `change` of ConfigMap `demo`, if it has one.
-fn state(world: &World) -> Option<Value> {
+pub(crate) fn state(world: &World) -> Option<Value> {
     let source = world.cluster.get("configmap", world.name(), "demo").expect("the source exists");
     let change = source["metadata"]["annotations"]["confrev.dev/change"].as_str()?;
     Some(serde_json::from_str(change).expect("the state is JSON"))

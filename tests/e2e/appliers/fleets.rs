@@ -6,6 +6,7 @@ use confrev_controlplane::{ControlPlane, Program, wait_for};
 use serde_json::{Value, json};
 
 use crate::any_kind::Load;
+use crate::change_states::state;
 use crate::gates::with_open_gates;
 use crate::helm::run;
 use crate::page::Page;
@@ -49,10 +50,7 @@ fn kubeconfig(worlds: &[World; 3]) -> String {
 }
 
 fn phase(world: &World) -> Result<String, String> {
-    let source = world.cluster.get("configmap", world.name(), "demo").ok_or("it does not exist")?;
-    let change = text(&source["metadata"]["annotations"]["confrev.dev/change"]);
-    let change: Value = serde_json::from_str(&change).map_err(|error| error.to_string())?;
-    Ok(text(&change["phase"]))
+    Ok(text(&state(world).ok_or("it has no state")?["phase"]))
 }
 
 #[test]
