@@ -343,3 +343,15 @@ fn documented_keys_match_the_program() {
         }
     }
 }
+
+#[test]
+fn every_example_folder_is_on_the_page() {
+    let page = read(Path::new("examples/README.md"));
+    for folder in fs::read_dir(root().join("examples")).unwrap() {
+        let folder = folder.unwrap();
+        let name = folder.file_name().to_string_lossy().into_owned();
+        if folder.file_type().unwrap().is_dir() {
+            assert!(page.contains(&format!("examples/{name}")), "{name} is not on the page");
+        }
+    }
+}

@@ -1,11 +1,8 @@
 //! The examples, run with the commands of their page. Between the commands, the tests check the content that each pod
 //! reads.
 
-use std::fs;
-
 use confrev_controlplane::wait_for;
 
-use crate::helm::root;
 use crate::page::Page;
 use crate::shared::running;
 use crate::world::{LIMIT, expect, text};
@@ -162,16 +159,4 @@ fn example_overlay_makes_one_revision() {
     page.types("kubectl confrev wait");
     page.reads("news", &["green"; 2]);
     assert_eq!(page.replica_sets("news"), 2);
-}
-
-#[test]
-fn every_example_folder_is_on_the_page() {
-    let page = fs::read_to_string(root().join("examples/README.md")).unwrap();
-    for folder in fs::read_dir(root().join("examples")).unwrap() {
-        let folder = folder.unwrap();
-        let name = folder.file_name().to_string_lossy().into_owned();
-        if folder.file_type().unwrap().is_dir() {
-            assert!(page.contains(&format!("examples/{name}")), "{name} is not on the page");
-        }
-    }
 }
