@@ -78,6 +78,8 @@ struct Ended {
     seconds: u64,
     /// The command that runs the suite again.
     again: String,
+    /// What its failed tests printed.
+    failures: String,
 }
 
 impl Ended {
@@ -128,7 +130,7 @@ impl Waiting {
 
 /// Builds the tests of `program arguments...`, a `cargo test` command, and meanwhile the binaries of the control plane. Runs
 /// the tests: one command for each suite, as under `controlplane run`. The output of a suite is printed as a whole when it
-/// has ended. At the end, a line for each suite. Returns the exit code.
+/// has ended. At the end, what failed tests printed again, and a line for each suite. Returns the exit code.
 pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     let mut cargo = Command::new(program);
     cargo.args(arguments);
@@ -164,6 +166,9 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     let _ = building.join();
     eprintln!("controlplane: built the tests in {took} s");
     let ended = locked(&board.ended).clone();
+    for suite in ended.iter().filter(|suite| !suite.failures.is_empty()) {
+        eprintln!("controlplane: failures of {}:\n{}", suite.name, suite.failures);
+    }
     for line in summary(&ended) {
         eprintln!("controlplane: {line}");
     }
@@ -236,12 +241,29 @@ fn lane(program: &OsString, arguments: &[OsString], board: &Board) -> Result<()>
         let start = Instant::now();
         let has_passed = run_suite(&mut cargo, &suite.name, &log, board)?.success();
         let seconds = start.elapsed().as_secs();
-        let suite = Ended { name: suite.name, has_passed, seconds, again: again.join(" ") };
+        let failures = failures(&String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()));
+        let suite = Ended { name: suite.name, has_passed, seconds, again: again.join(" "), failures };
         let mut ended = locked(&board.ended);
         show(&suite.line(), &log);
         ended.push(suite);
     }
     Ok(())
+}
+
+/// What the failed tests of a suite printed, from its output. Without backtraces, and no more than a screen.
+fn failures(output: &str) -> String {
+    const LINES: usize = 60;
+    let parts = output.split("\nfailures:\n").skip(1).filter(|part| part.contains("\n---- "));
+    let mut is_backtrace = false;
+    let told = parts.flat_map(str::lines).filter(|line| {
+        match *line {
+            "stack backtrace:" => is_backtrace = true,
+            line if !line.starts_with(' ') => is_backtrace = false,
+            _ => {}
+        }
+        !is_backtrace && !line.is_empty() && !line.starts_with("note: ")
+    });
+    told.take(LINES).collect::<Vec<_>>().join("\n")
 }
 
 /// The next suite that can start, once there is one. `None` if all have started.
@@ -350,8 +372,21 @@ mod tests {
             has_passed,
             seconds,
             again: format!("cargo test --test {name}"),
+            failures: String::new(),
         });
         let expected = ["passed in    5 s: unit", "FAILED in   70 s: core; again: cargo test --test core"];
         assert_eq!(summary(&ended), expected);
+    }
+
+    #[test]
+    fn failures_are_shown_without_backtraces() {
+        let output = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\n\nthread 'a' panicked at a.rs:1:\nleft: 1\n  right: 2\n\
+             stack backtrace:\n   0: begin\n             at a.rs\nnote: Some details are omitted\n\n\nfailures:\n    a\n\n\
+             test result: FAILED. 0 passed\n";
+        assert_eq!(
+            failures(output),
+            "---- a stdout ----\nthread 'a' panicked at a.rs:1:\nleft: 1\n  right: 2"
+        );
+        assert_eq!(failures("test a ... ok\n"), "");
     }
 }

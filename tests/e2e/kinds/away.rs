@@ -66,8 +66,12 @@ impl Scene {
         for (load, source) in [(web, "demo"), (same, "other")] {
             let decided = load.decided(world);
             for image in ["app:2", "app:3"] {
+                let earlier = load.changes(world);
                 with_image(load, image).apply(world).ok();
                 load.resolves_to(world, source, "A").unwrap();
+                // The kind's controller makes one revision of two templates if the second one is written at once.
+                let what = format!("the revision of {} with {image}", load.reference());
+                wait_for(&what, LIMIT, || (load.changes(world) > earlier).then_some(()));
             }
             assert_eq!(load.decided(world), decided, "{}: only the image changes", load.reference());
             let applied = with_image(load, "app:3").manifest;
