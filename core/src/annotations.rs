@@ -137,16 +137,16 @@ keys! {
     GROUP_REVERT = "group-revert", Label, by User, on Namespace,
         "`\"true\"`, `\"false\"`; `\"false\"`",
         "`\"true\"`: a failure in another namespace of the [group](concepts.md#groups-of-namespaces) refuses the content in this one too, if its source has `on-failure: revert`";
-    EXCLUDE = "exclude", Annotation, by User, on Workload,
-        "`name, secret/name`",
-        "leave these references as written";
+    EXCLUDE = "exclude", Annotation, by User, on Workload Namespace,
+        "`name, secret/name`, with `*` and `?`; `label=value`, `label=*`",
+        "leave references to these sources as written, or to sources with these labels. What the [namespace](concepts.md#defaults) excludes is excluded, too";
     TRACK = "track", Annotation, by User, on Workload,
         "`\"true\"`, `\"false\"`",
         "`\"false\"`: resolve to new content at apply only", plain "^(true|false)$";
-    MISSING = "missing", Annotation, by User, on Workload,
+    MISSING = "missing", Annotation, by User, on Workload Namespace,
         "`warn`, `deny`, `allow`; `warn`",
         "what to do if a referenced object or key does not exist. Only with `allow`, a change rolls that removes a required key", plain "^(warn|allow)$";
-    MIN_INTERVAL = "min-interval", Annotation, by User, on Workload,
+    MIN_INTERVAL = "min-interval", Annotation, by User, on Workload Namespace,
         "duration; `10s`",
         "at most one automatic roll in this time. It also delays the roll of a workload whose namespace opts out", plain "^(0|[0-9]{1,3}(ms|s|m|h))$";
     ROLL = "roll", Annotation, by User, on Workload,
@@ -158,10 +158,10 @@ keys! {
     HOLD = "hold", Annotation, by User, on Workload,
         "`snapshot, secret/snapshot`",
         "[holds](concepts.md#holds) the workload at these snapshots until the annotation is removed. A name that is not a snapshot in the namespace is refused";
-    ON_UNDO = "on-undo", Annotation, by User, on Workload,
-        "`hold`",
-        "every undo or pin becomes a hold: admission writes `confrev.dev/hold`", plain "^hold$";
-    MAX_IN_FLIGHT = "max-in-flight", Annotation, by User, on Source,
+    ON_UNDO = "on-undo", Annotation, by User, on Workload Namespace,
+        "`hold`, `none`; `none`",
+        "`hold`: every undo or pin becomes a hold: admission writes `confrev.dev/hold`", plain "^(hold|none)$";
+    MAX_IN_FLIGHT = "max-in-flight", Annotation, by User, on Source Namespace,
         "count",
         "the most workloads that a change rolls at once, [applies included](concepts.md#few-workloads-at-a-time)";
     WAVES = "waves", Annotation, by User, on Source,

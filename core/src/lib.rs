@@ -24,3 +24,4 @@ pub mod snapshot;
 pub mod template;
 pub mod tie;
 pub mod uid;
+mod wildcards;

@@ -74,7 +74,7 @@ pub(super) async fn mutate<A: Api>(
     let Ok(observed) = Observed::read(kind, object.as_bytes()) else {
         return Answer::allowed();
     };
-    let observed = context.shared.under_strategy(&source.namespace, observed);
+    let observed = context.shared.inherited().source(&source.namespace, observed);
     // With such settings nothing would move, so the writer should know at once. A snapshot has none, and the Namespace's are not the
     // writer's.
     let alone = observed.has_unknown_strategy_of_namespace().then(|| observed.clone().alone());

@@ -143,11 +143,14 @@ fn read<'a, A>(
         return Err(Box::new(Answer::allowed().with_warnings(vec![warning])));
     };
     let parse = |json: &'a str| {
-        Workload::parse(kind, json).map_err(|error| {
-            // It may quote a text of the review.
-            let error = text::short_display(&error, MAX_MESSAGE_LENGTH);
-            Box::new(Answer::denied(format!("invalid {kind} {:?}: {error}", review.name())))
-        })
+        let workload = Workload::parse(kind, json);
+        workload.map(|workload| context.shared.inherited().workload(review.namespace(), workload)).map_err(
+            |error| {
+                // It may quote a text of the review.
+                let error = text::short_display(&error, MAX_MESSAGE_LENGTH);
+                Box::new(Answer::denied(format!("invalid {kind} {:?}: {error}", review.name())))
+            },
+        )
     };
     let Some(object) = object else {
         return Err(Box::new(Answer::denied(format!(

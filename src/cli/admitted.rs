@@ -37,7 +37,7 @@ pub(super) async fn write(
 ) -> Result<OptedIn, Failure> {
     let patch = async |dry_run: bool| {
         let answer = target.patch(&workload.path(), content_type, body, dry_run).await?;
-        OptedIn::read(&workload.kind, answer, &target.rotated).ok_or_else(|| {
+        OptedIn::of(target, &workload.kind, answer).ok_or_else(|| {
             Failure::Refused(format!("{}: the answer of the API server cannot be read", workload.reference()))
         })
     };
@@ -115,7 +115,7 @@ mod tests {
             "metadata": {"name": "web", "namespace": "shop", "uid": "d"},
             "spec": {"template": {"metadata": {"annotations": {annotations::SOURCES: sources}}, "spec": {"volumes": [volume]}}},
         });
-        OptedIn::read(kind, value, &Rotated::default()).unwrap()
+        OptedIn::read(kind, value, (&Rotated::default(), &crate::world::Inherited::default())).unwrap()
     }
 
     #[test]

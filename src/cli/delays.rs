@@ -208,7 +208,7 @@ async fn tried(target: &Target, workload: &OptedIn, secret: Option<&ObjectName>)
     let delay = match call.await {
         Ok(answer) => {
             let value = serde_json::from_slice::<Value>(&answer).ok();
-            let answer = value.and_then(|value| OptedIn::read(&workload.kind, value, &target.rotated));
+            let answer = value.and_then(|value| OptedIn::of(target, &workload.kind, value));
             let Some(answer) = answer else { return Tried::Unknown };
             let is_resolved = |secret: &ObjectName| {
                 let mut uses = answer.record.uses.iter().filter(|used| used.source == *secret);

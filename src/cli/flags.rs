@@ -6,8 +6,9 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     kinds::{Kinds, WorkloadKind},
-    resolve::Strategies,
+    resolve::{Defaults, Strategies},
     snapshot::{Rotated, is_namespace_name, is_object_name},
+    world::Inherited,
 };
 
 /// How a write is only tried, as with kubectl.
@@ -63,9 +64,9 @@ impl RotatedFlag {
     }
 }
 
-/// The strategies of the installation.
+/// What objects inherit from the installation.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct StrategyFlags {
+pub(super) struct InheritedFlags {
     /// Named settings for sources, as JSON: {"careful": {"waves": "1, 10%", "bake": "5m", "on-failure": "revert"}}. The annotation
     /// `confrev.dev/strategy` of a source or of its namespace chooses one.
     #[arg(
@@ -79,12 +80,25 @@ pub(super) struct StrategyFlags {
     /// The strategy of all sources for which neither they nor their namespaces choose one.
     #[arg(long, env = "CONFREV_STRATEGY", value_name = "NAME")]
     strategy: Option<String>,
+    /// Settings that objects inherit which neither they nor their namespaces have, as JSON: {"on-undo": "hold", "min-interval": "1m"}. Also
+    /// missing, max-in-flight, exclude.
+    #[arg(
+        long,
+        env = "CONFREV_DEFAULTS",
+        default_value = "{}",
+        hide_default_value = true,
+        value_name = "JSON"
+    )]
+    defaults: String,
 }
 
-impl StrategyFlags {
-    /// The strategies; an error names the one that cannot be followed.
-    pub(super) fn in_force(&self) -> Result<Strategies, String> {
-        Strategies::parse(&self.strategies, self.strategy.as_deref())
+impl InheritedFlags {
+    /// What objects inherit from the installation; an error names the option and what cannot be followed.
+    pub(super) fn in_force(&self) -> Result<Inherited, String> {
+        let strategies = Strategies::parse(&self.strategies, self.strategy.as_deref());
+        let strategies = strategies.map_err(|error| format!("--strategies: {error}"))?;
+        let defaults = Defaults::parse(&self.defaults).map_err(|error| format!("--defaults: {error}"))?;
+        Ok(Inherited::new(strategies, defaults))
     }
 }
 

@@ -40,6 +40,9 @@ pub(super) async fn decide(
     let (Ok(old), Ok(new)) = (Workload::parse(kind, &old), Workload::parse(kind, &new)) else {
         return Ok(None);
     };
+    target.strategies.enter(&target.api, namespace).await.map_err(|error| target.failure(error))?;
+    let inherited = target.strategies.inherited();
+    let [old, new] = [old, new].map(|workload| inherited.workload(namespace, workload));
     let request = Request { namespace, secrets, new, old: Some(old), carried: Carried::default() };
     facts.set_rotated(target.rotated.clone());
     let mut reader = GivenReader { target, namespace, given, schemas: Schemas::default() };

@@ -213,6 +213,7 @@ impl Inventory {
     /// Reads the workloads alone that the user may list.
     pub(super) async fn read_workloads(target: &Target, scope: &Scope) -> Result<Self, Failure> {
         let mut inventory = Self { at: target.now, ..Self::default() };
+        enter(target, scope).await?;
         for kind in target.kinds.iter() {
             let of = (&*kind.api_version(), &*kind.plural, &*kind.kind);
             let items = inventory.unread.list(target, scope, of, &opted_in("")).await?;
@@ -493,9 +494,18 @@ fn both(selector: &str, other: &str) -> String {
     format!("{selector}{comma}{other}")
 }
 
+/// Reads what the workloads of the scope inherit.
+async fn enter(target: &Target, scope: &Scope) -> Result<(), Failure> {
+    let entered = match scope {
+        Scope::All => target.strategies.enter_all(&target.api).await,
+        Scope::Namespace(namespace) => target.strategies.enter(&target.api, namespace).await,
+    };
+    entered.map_err(|error| target.failure(error))
+}
+
 fn opted_in_of(target: &Target, kind: &WorkloadKind, items: Vec<Value>) -> impl Iterator<Item = OptedIn> {
     let own = items.into_iter().filter(|item| !belongs_to_workload(item));
-    own.filter_map(|item| OptedIn::read(kind, item, &target.rotated))
+    own.filter_map(|item| OptedIn::of(target, kind, item))
 }
 
 /// Sorts by namespace and name.
@@ -506,6 +516,7 @@ pub(super) fn sort(workloads: &mut [OptedIn]) {
 /// The opted-in workloads in the scope. A kind that is not installed has none.
 pub(super) async fn workloads(target: &Target, scope: &Scope) -> Result<Vec<OptedIn>, Failure> {
     let mut found = Vec::new();
+    enter(target, scope).await?;
     for kind in target.kinds.iter() {
         let collection = scope.collection(&kind.api_version(), &kind.plural);
         let items = target.list(&collection, &kind.kind, &opted_in("")).await?;

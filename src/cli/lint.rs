@@ -110,6 +110,7 @@ fn check(
             match Workload::parse(kind, &text) {
                 Err(error) => findings.push(Finding::error(Rule::Workload, place, &name, error.to_string())),
                 Ok(new) => {
+                    let new = given.inherited.workload(namespace, new);
                     let request =
                         Request { namespace, secrets: false, new, old: None, carried: Carried::default() };
                     let decision = given.preview(&request);

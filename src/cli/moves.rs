@@ -266,6 +266,8 @@ impl FoundWorkload {
     /// The settings of the workload.
     fn policy(&self) -> Policy {
         let workload = Workload::read(&self.workload.kind, &*self.workload.value);
+        let inherited = self.target.strategies.inherited();
+        let workload = workload.map(|workload| inherited.workload(self.workload.namespace(), workload));
         workload.map(|workload| Policy::read(&workload).0).unwrap_or_default()
     }
 

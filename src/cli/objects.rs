@@ -12,7 +12,7 @@ use crate::{
     resolve::{Health, Observed, Record, Verdict, Workload},
     snapshot::{Digest, ObjectName, Rotated, SourceKind, is_named_after},
     template::SourceMap,
-    world::SnapshotRecord,
+    world::{Inherited, SnapshotRecord},
 };
 
 /// An object by namespace, kind and name.
@@ -95,11 +95,22 @@ impl Scope {
 
 impl OptedIn {
     /// Reads a workload; `None` if it does not have the form of its kind.
-    pub(super) fn read(kind: &WorkloadKind, value: impl Into<Arc<Value>>, rotated: &Rotated) -> Option<Self> {
+    pub(super) fn read(
+        kind: &WorkloadKind,
+        value: impl Into<Arc<Value>>,
+        (rotated, inherited): (&Rotated, &Inherited),
+    ) -> Option<Self> {
         let value = value.into();
         let workload = Workload::read(kind, &*value).ok()?;
+        let namespace = workload.namespace().to_owned();
+        let workload = inherited.workload(&namespace, workload);
         let record = Record::of(&workload, Health::of(&kind.kind, &value), rotated);
         Some(Self { kind: kind.clone(), value, record })
+    }
+
+    /// Reads a workload, and what it inherits from the namespaces that were read; `None` if it does not have the form of its kind.
+    pub(super) fn of(target: &Target, kind: &WorkloadKind, value: impl Into<Arc<Value>>) -> Option<Self> {
+        Self::read(kind, value, (&target.rotated, &target.strategies.inherited()))
     }
 
     /// A Job is its only revision; other workloads have revision objects.

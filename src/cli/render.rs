@@ -21,6 +21,7 @@ use crate::{
     },
     schema::Schemas,
     snapshot::{Made, ObjectName, Rotated, snapshot_json},
+    world::{Inherited, NamespaceChoice},
 };
 
 /// Options of `render`.
@@ -53,6 +54,8 @@ pub(super) struct Given {
     pub(super) objects: BTreeMap<(String, ObjectName), Observed>,
     namespaces: BTreeMap<String, NamespaceFacts>,
     workloads: Vec<(String, Value)>,
+    /// What the Namespaces give to their workloads.
+    pub(super) inherited: Inherited,
     pub(super) rotated: Rotated,
     /// Whether every content counts as matching its schema.
     pub(super) ignores_schemas: bool,
@@ -100,6 +103,7 @@ fn render(
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&options.namespace);
         let text = object.to_string();
         let new = Workload::parse(kind, &text).map_err(|error| wrong(error.to_string()))?;
+        let new = given.inherited.workload(namespace, new);
         // The names of snapshots of Secrets depend on a key that only the installation has.
         let request = Request { namespace, secrets: false, new, old: None, carried: Carried::default() };
         let mut decision = given.preview(&request);
@@ -156,6 +160,8 @@ impl Given {
                     terminating: false,
                 };
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                let choice = NamespaceChoice::read(|key| object["metadata"]["annotations"][key].as_str());
+                given.inherited.choose(&name.into(), choice);
                 given.namespaces.insert(name.to_owned(), facts);
             } else if workload_kind(kinds, object).is_some() {
                 given.workloads.push((namespace, object.clone()));

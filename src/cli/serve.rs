@@ -10,7 +10,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::{
     duration::signed_duration,
-    flags::{KindFlag, RotatedFlag, StrategyFlags},
+    flags::{InheritedFlags, KindFlag, RotatedFlag},
     limits::LimitOptions,
     notifications::{NotifyError, NotifyFlags},
 };
@@ -24,7 +24,7 @@ use crate::{
     snapshot::{CopiedLabel, CopiedLabelError},
     telemetry::{self, Metrics, Readiness, Traces, log},
     tls::{self, WebhookUrl, webhooks},
-    world::{ChosenStrategies, DigestKeys, RefusedList, Served},
+    world::{DigestKeys, RefusedList, Served},
 };
 
 /// How long requests are still served after the replica becomes unready: endpoints follow with a delay.
@@ -104,7 +104,7 @@ pub(super) struct ServeOptions {
     #[command(flatten)]
     rotated: RotatedFlag,
     #[command(flatten)]
-    strategies: StrategyFlags,
+    inherited: InheritedFlags,
     #[command(flatten)]
     limits: LimitOptions,
     /// The collector for traces, as OTLP over HTTP, such as http://collector:4318. Default: the value of
@@ -176,9 +176,9 @@ pub(super) enum ServeError {
     /// No key for the digests of Secrets.
     #[error(transparent)]
     Key(#[from] cluster::KeyError),
-    /// A strategy cannot be followed.
-    #[error("--strategies: {0}")]
-    Strategies(String),
+    /// A strategy or a default cannot be followed.
+    #[error("{0}")]
+    Inherited(String),
     /// A task that must never end has ended.
     #[error("{task} ended, which is a defect of confrev: {reason}")]
     Ended {
@@ -217,8 +217,7 @@ fn controller_config(options: &ServeOptions) -> controller::Config {
 }
 
 async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
-    let strategies = options.strategies.in_force().map_err(ServeError::Strategies)?;
-    let strategies = ChosenStrategies::new(strategies);
+    let inherited = options.inherited.in_force().map_err(ServeError::Inherited)?;
     let (metrics, readiness) = (Metrics::new(), Readiness::new());
     let conditions = ["caches", "certificate", "webhook configurations", "API server"]
         .map(|name| readiness.register(name));
@@ -256,7 +255,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
     let (keys, refused) = (DigestKeys::default(), RefusedList::default());
     let rotated = options.rotated.in_force();
     let state = State::new(Arc::clone(&kinds), controller_config(&options))
-        .under(strategies.clone())
+        .under(inherited.clone())
         .reporting(options.report_changes)
         .keyed_by(keys.clone())
         .refusing(refused.clone())
@@ -266,7 +265,7 @@ async fn run_servers(options: ServeOptions) -> Result<(), ServeError> {
         .leaving(rotated.clone());
     let shared = Shared::new(notifying(state, &options, &metrics).await?, caches);
     let api = KubeApi::new(client.clone(), Arc::clone(&kinds), metrics.clone())
-        .under(strategies)
+        .under(inherited)
         .keyed_by(keys.clone())
         .refusing(refused)
         .with_max_names(options.limits.of_reviews().reads)

@@ -382,7 +382,12 @@ mod tests {
                 "metadata": {"name": "web", "namespace": "shop", "uid": "d"},
                 "spec": {"template": {"spec": {"volumes": [volume]}}},
             });
-            let workload = OptedIn::read(deployments, deployment, &Rotated::default()).unwrap();
+            let workload = OptedIn::read(
+                deployments,
+                deployment,
+                (&Rotated::default(), &crate::world::Inherited::default()),
+            )
+            .unwrap();
             let used = &workload.record.uses[0];
             assert_eq!(
                 without_contents(&workload, &Inventory::default(), used, &LiveSource::Missing),
@@ -425,7 +430,14 @@ mod tests {
                 "status": {"observedGeneration": "1", "phase": phase, "workloadObservedGeneration": generation},
             });
             let mut inventory = Inventory {
-                workloads: vec![OptedIn::read(deployments, deployment, &Rotated::default()).unwrap()],
+                workloads: vec![
+                    OptedIn::read(
+                        deployments,
+                        deployment,
+                        (&Rotated::default(), &crate::world::Inherited::default()),
+                    )
+                    .unwrap(),
+                ],
                 rollouts: vec![rollout.into()],
                 ..Inventory::default()
             };

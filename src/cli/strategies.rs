@@ -1,6 +1,6 @@
-//! The strategies of the installation, and the contents that it refuses, for the commands.
+//! What objects inherit from the installation and their namespaces, and the contents that the installation refuses, for the commands.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use http::Method;
 use serde_json::Value;
@@ -13,10 +13,11 @@ use super::output;
 use crate::{
     annotations,
     cluster::{ApiError, KubeApi},
-    resolve::{Observed, REFUSED_CONTENTS, RefusedContents, Strategies},
+    resolve::{Defaults, Observed, REFUSED_CONTENTS, RefusedContents, Strategies},
+    world::{Inherited, NamespaceChoice},
 };
 
-/// The ConfigMap in confrev's namespace that has the strategies as they are given to the program. The chart writes it.
+/// The ConfigMap in confrev's namespace that has the strategies and defaults as they are given to the program. The chart writes it.
 const CONFIG_MAP: &str = "confrev-strategies";
 
 /// How long the list of refused contents counts as known. Some commands wait for hours, and the dashboard runs for days.
@@ -25,16 +26,23 @@ const RECENT: Duration = Duration::from_secs(5);
 /// When the list of refused contents was read, and what it said.
 type ReadList = (Instant, Arc<RefusedContents>);
 
-/// What the installation says about sources, read once when a source needs it.
+/// What the installation and namespaces give to sources and workloads, read once when it is needed.
 #[derive(Clone, Debug)]
 pub(super) struct InstalledStrategies {
     /// The namespace in which confrev is installed.
     home: String,
-    /// `None`: they are unknown.
-    strategies: Arc<OnceCell<Option<Strategies>>>,
+    installed: Arc<OnceCell<Installed>>,
     refused: Arc<Mutex<Option<ReadList>>>,
-    /// The annotation `strategy` of each namespace that was read.
-    of_namespaces: Arc<Mutex<BTreeMap<String, Option<String>>>>,
+    /// The namespaces that were read.
+    entered: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// What the installation gives.
+#[derive(Debug, Default)]
+struct Installed {
+    inherited: Inherited,
+    /// The strategies are unknown: there is no such ConfigMap, or the user may not read it.
+    is_unknown: bool,
 }
 
 impl InstalledStrategies {
@@ -42,13 +50,13 @@ impl InstalledStrategies {
     pub(super) fn of(home: &str) -> Self {
         Self {
             home: home.to_owned(),
-            strategies: Arc::default(),
+            installed: Arc::default(),
             refused: Arc::default(),
-            of_namespaces: Arc::default(),
+            entered: Arc::default(),
         }
     }
 
-    /// A source of this namespace, under the strategy that applies to it, and refused if the installation says so.
+    /// A source of this namespace, under the strategy that applies to it and what it inherits, and refused if the installation says so.
     pub(super) async fn apply(
         &self,
         api: &KubeApi,
@@ -56,27 +64,79 @@ impl InstalledStrategies {
         source: Observed,
     ) -> Result<Observed, ApiError> {
         let source = source.refused_by(&*self.refused(api).await?);
-        let Some(strategies) = self.strategies.get_or_try_init(|| self.read(api)).await? else {
-            if source.annotation(annotations::STRATEGY).is_some() {
-                output::warn_once(&format!(
-                    "the strategies of the installation are unknown: no ConfigMap {CONFIG_MAP} can be read in namespace {}: if confrev \
-                     is installed elsewhere, give --confrev-namespace",
-                    self.home
-                ));
-            }
-            return Ok(source);
-        };
-        let choice = self.choice_of(api, namespace).await?;
-        Ok(source.under(strategies, choice.as_deref()))
+        self.enter(api, namespace).await?;
+        let installed = self.installed(api).await?;
+        if !installed.is_unknown {
+            return Ok(installed.inherited.source(namespace, source));
+        }
+        if source.annotation(annotations::STRATEGY).is_some() {
+            output::warn_once(&format!(
+                "the strategies of the installation are unknown: no ConfigMap {CONFIG_MAP} can be read in namespace {}: if confrev \
+                 is installed elsewhere, give --confrev-namespace",
+                self.home
+            ));
+        }
+        Ok(source)
     }
 
-    /// The strategies that the installation defines; `None` if there is no such ConfigMap, or the user may not read it.
-    async fn read(&self, api: &KubeApi) -> Result<Option<Strategies>, ApiError> {
-        let what = format!("ConfigMap {CONFIG_MAP} in namespace {}", self.home);
-        let Some(found) = self.config_map(api, CONFIG_MAP).await? else { return Ok(None) };
-        let text = |key: &str| found["data"][key].as_str().unwrap_or_default();
-        let strategies = Strategies::parse(text("strategies"), Some(text("strategy")));
-        strategies.map(Some).map_err(|reason| ApiError::Answer { what, reason })
+    /// What the workloads of the namespaces that were read inherit.
+    pub(super) fn inherited(&self) -> Inherited {
+        self.installed.get().map(|installed| installed.inherited.clone()).unwrap_or_default()
+    }
+
+    /// Reads what a namespace gives to its objects; nothing if the user may not read it.
+    pub(super) async fn enter(&self, api: &KubeApi, namespace: &str) -> Result<(), ApiError> {
+        let installed = self.installed(api).await?;
+        let mut entered = self.entered.lock().await;
+        if entered.contains(namespace) {
+            return Ok(());
+        }
+        match get(api, format!("/api/v1/namespaces/{namespace}")).await {
+            Err(error) if error.is_not_found() || error.is_missing_right() => {}
+            found => installed.choose(namespace, &found?),
+        }
+        entered.insert(namespace.to_owned());
+        Ok(())
+    }
+
+    /// The same for all namespaces.
+    pub(super) async fn enter_all(&self, api: &KubeApi) -> Result<(), ApiError> {
+        let installed = self.installed(api).await?;
+        let found = match get(api, "/api/v1/namespaces".to_owned()).await {
+            Err(error) if error.is_missing_right() => return Ok(()),
+            found => found?,
+        };
+        let mut entered = self.entered.lock().await;
+        for namespace in found["items"].as_array().into_iter().flatten() {
+            let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
+            installed.choose(name, namespace);
+            entered.insert(name.to_owned());
+        }
+        Ok(())
+    }
+
+    async fn installed(&self, api: &KubeApi) -> Result<&Installed, ApiError> {
+        self.installed.get_or_try_init(|| self.read(api)).await
+    }
+
+    /// What the installation gives.
+    async fn read(&self, api: &KubeApi) -> Result<Installed, ApiError> {
+        let Some(found) = self.config_map(api, CONFIG_MAP).await? else {
+            return Ok(Installed { is_unknown: true, ..Installed::default() });
+        };
+        let text = |key: &str| found["data"][key].as_str();
+        let strategies = Strategies::parse(
+            text("strategies").unwrap_or_default(),
+            Some(text("strategy").unwrap_or_default()),
+        );
+        let defaults = Defaults::parse(text("defaults").unwrap_or("{}"));
+        let what = || format!("ConfigMap {CONFIG_MAP} in namespace {}", self.home);
+        match (strategies, defaults) {
+            (Ok(strategies), Ok(defaults)) => {
+                Ok(Installed { inherited: Inherited::new(strategies, defaults), is_unknown: false })
+            }
+            (Err(reason), _) | (_, Err(reason)) => Err(ApiError::Answer { what: what(), reason }),
+        }
     }
 
     /// The contents that the installation refuses; none if there is no such list, or the user may not read it.
@@ -101,19 +161,14 @@ impl InstalledStrategies {
             Err(error) => Err(error),
         }
     }
+}
 
-    /// What a namespace chooses; nothing if the user may not read it.
-    async fn choice_of(&self, api: &KubeApi, namespace: &str) -> Result<Option<String>, ApiError> {
-        let mut known = self.of_namespaces.lock().await;
-        if let Some(choice) = known.get(namespace) {
-            return Ok(choice.clone());
-        }
-        let choice = match get(api, format!("/api/v1/namespaces/{namespace}")).await {
-            Err(error) if error.is_not_found() || error.is_missing_right() => None,
-            found => found?["metadata"]["annotations"][annotations::STRATEGY].as_str().map(str::to_owned),
-        };
-        known.insert(namespace.to_owned(), choice.clone());
-        Ok(choice)
+impl Installed {
+    /// Takes what a namespace gives to its objects.
+    fn choose(&self, name: &str, namespace: &Value) {
+        let annotations = &namespace["metadata"]["annotations"];
+        let choice = NamespaceChoice::read(|key| annotations[key].as_str());
+        self.inherited.choose(&name.into(), choice);
     }
 }
 

@@ -414,7 +414,7 @@ mod tests {
         });
         let kinds = Kinds::default();
         let kind = kinds.iter().find(|kind| kind.kind == "Deployment").unwrap();
-        OptedIn::read(kind, deployment, &Rotated::default()).unwrap()
+        OptedIn::read(kind, deployment, (&Rotated::default(), &crate::world::Inherited::default())).unwrap()
     }
 
     fn world(

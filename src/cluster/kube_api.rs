@@ -33,9 +33,7 @@ use crate::{
         metrics::{EventOutcome, Limit},
         traces,
     },
-    world::{
-        ChosenStrategies, DigestKeys, MAX_NAMES, Owner, Precondition, RefusedList, Version, WorkloadKey,
-    },
+    world::{DigestKeys, Inherited, MAX_NAMES, Owner, Precondition, RefusedList, Version, WorkloadKey},
 };
 
 /// The name of confrev in `managedFields`. kube's request builder would set it too, but needs the object's name apart from its
@@ -102,8 +100,8 @@ pub struct KubeApi {
     copied: Arc<[CopiedLabel]>,
     /// The ConfigMaps that are never snapshotted.
     pub(super) rotated: Rotated,
-    /// The strategies that apply to sources.
-    strategies: ChosenStrategies,
+    /// What sources and workloads inherit.
+    pub(super) inherited: Inherited,
     /// The contents that the installation refuses.
     refused: RefusedList,
     /// The most names that a workload to opt in may refer to.
@@ -124,7 +122,7 @@ impl KubeApi {
             keys: DigestKeys::default(),
             copied: Arc::default(),
             rotated: Rotated::default(),
-            strategies: ChosenStrategies::default(),
+            inherited: Inherited::default(),
             refused: RefusedList::default(),
             max_names: MAX_NAMES,
             warn: None,
@@ -167,10 +165,10 @@ impl KubeApi {
         Self { rotated, ..self }
     }
 
-    /// Reads sources under these strategies.
+    /// Reads what sources and workloads inherit, too.
     #[must_use]
-    pub fn under(self, strategies: ChosenStrategies) -> Self {
-        Self { strategies, ..self }
+    pub fn under(self, inherited: Inherited) -> Self {
+        Self { inherited, ..self }
     }
 
     /// Reads which contents the installation refuses.
@@ -189,7 +187,7 @@ impl KubeApi {
         let keying =
             if object.kind == SourceKind::Secret { self.keys.keying(namespace) } else { Keying::default() };
         Observed::read_keyed(object.kind, bytes, keying)
-            .map(|observed| self.strategies.apply(namespace, observed).refused_by(&self.refused.contents()))
+            .map(|observed| self.inherited.source(namespace, observed).refused_by(&self.refused.contents()))
             .map_err(|error| ApiError::Answer { what: format!("get {path}"), reason: error.to_string() })
     }
 
@@ -619,6 +617,7 @@ impl Api for KubeApi {
         };
         let text = String::from_utf8_lossy(&bytes);
         let workload = Workload::parse(kind, &text)
+            .map(|parsed| self.inherited.workload(&workload.namespace, parsed))
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })?;
         Ok(Record::of(&workload, Health::read(&kind.kind, &text), &self.rotated))
     }
@@ -707,7 +706,7 @@ impl Api for KubeApi {
             Err(error) if error.is_not_found() => return Ok(LiveWorkload::Apart),
             other => other?,
         };
-        LiveWorkload::read(kind, &String::from_utf8_lossy(&bytes), &self.rotated)
+        LiveWorkload::read(kind, &String::from_utf8_lossy(&bytes), &self.rotated, &self.inherited)
             .map_err(|error| ApiError::Answer { what: path, reason: error.to_string() })
     }
 

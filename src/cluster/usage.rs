@@ -25,7 +25,7 @@ use crate::{
     snapshot::{ObjectName, Rotated},
     template::Template,
     uid::Uid,
-    world::{FOUND_USERS, Owner, Precondition, WorkloadKey},
+    world::{FOUND_USERS, Inherited, Owner, Precondition, WorkloadKey},
 };
 
 /// The most owners of one kind that are read one by one; more are read as a list.
@@ -273,7 +273,7 @@ impl KubeApi {
             };
             let Some(page) = page else { return Ok(found) };
             for item in page.items() {
-                match LiveWorkload::read(kind, item, &self.rotated) {
+                match LiveWorkload::read(kind, item, &self.rotated, &self.inherited) {
                     Ok(LiveWorkload::Unlabelled(candidate)) => {
                         let name = serde_json::from_str::<ListedObject>(item).map(|item| item.metadata.name);
                         let name: Arc<str> = Arc::from(name.unwrap_or_default());
@@ -302,8 +302,15 @@ impl KubeApi {
 
 impl LiveWorkload {
     /// Reads a workload's state from its JSON.
-    pub fn read(kind: &WorkloadKind, text: &str, rotated: &Rotated) -> Result<Self, serde_json::Error> {
+    pub fn read(
+        kind: &WorkloadKind,
+        text: &str,
+        rotated: &Rotated,
+        inherited: &Inherited,
+    ) -> Result<Self, serde_json::Error> {
         let workload = Workload::parse(kind, text)?;
+        let namespace = workload.namespace().to_owned();
+        let workload = inherited.workload(&namespace, workload);
         let record = Record::of(&workload, Health::read(&kind.kind, text), rotated);
         match workload.label(annotations::ENABLED) {
             Some("true") => return Ok(Self::Enabled(Box::new(record))),

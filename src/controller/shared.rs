@@ -20,7 +20,7 @@ use crate::{
     resolve::{Decision, Facts, Observed},
     snapshot::{ObjectName, Rotated},
     telemetry::Condition,
-    world::{Name, Reader, Served},
+    world::{Inherited, Name, Reader, Served},
 };
 
 /// The most lists in progress at once: each holds a page in memory, as text and as objects.
@@ -168,9 +168,9 @@ impl Shared {
         &self.0.reader.rotated
     }
 
-    /// A source of a review, under the strategy that applies to it.
-    pub fn under_strategy(&self, namespace: &str, source: Observed) -> Observed {
-        self.0.reader.strategies.apply(namespace, source)
+    /// What the sources and workloads of reviews inherit.
+    pub fn inherited(&self) -> &Inherited {
+        &self.0.reader.inherited
     }
 
     /// The settings that decide how a watched object is read.

@@ -11,7 +11,7 @@ use confrev::{
         Workload,
     },
     snapshot::{Identity, Made, ObjectName, Rotated, SourceKind, snapshot_json},
-    world::{Owner, Precondition, Version, WorkloadKey},
+    world::{Inherited, Owner, Precondition, Version, WorkloadKey},
 };
 use serde_json::{Value, json};
 
@@ -398,7 +398,8 @@ impl Api for Memory {
         self.call(&format!("look at {key}"), false, move |model| {
             let Some(object) = model.get(&key) else { return Ok(LiveWorkload::Apart) };
             let kind = model.kinds.iter().nth(kind).unwrap();
-            Ok(LiveWorkload::read(kind, &object.to_string(), &Rotated::default()).unwrap())
+            Ok(LiveWorkload::read(kind, &object.to_string(), &Rotated::default(), &Inherited::default())
+                .unwrap())
         })
         .await
     }
@@ -478,7 +479,13 @@ impl Api for Memory {
             let mut found = Vec::new();
             for (index, kind) in model.kinds.iter().enumerate().filter(|(_, kind)| kind.rolls) {
                 for (key, object) in store.iter().filter(|(key, _)| key.kind.as_str() == kind.kind) {
-                    let live = LiveWorkload::read(kind, &object.to_string(), &Rotated::default()).unwrap();
+                    let live = LiveWorkload::read(
+                        kind,
+                        &object.to_string(),
+                        &Rotated::default(),
+                        &Inherited::default(),
+                    )
+                    .unwrap();
                     if key.namespace == namespace
                         && let LiveWorkload::Unlabelled(candidate) = live
                         && (opt_in == NamespaceOptIn::Now || candidate.record.is_marked)

@@ -177,7 +177,7 @@ impl Replica {
             feeds.push((Class::Sources, feed(LabelledSubject(*source_kind), selects)));
         }
         let selects = |key: &Key, _: &Value| key.kind == Kind::Namespace;
-        feeds.push((Class::Namespaces, feed(NamespacesSubject, selects)));
+        feeds.push((Class::Namespaces, feed(NamespacesSubject::default(), selects)));
         for (_, feed) in &mut feeds {
             feed.relist(store);
         }

@@ -70,6 +70,7 @@ fn bound_source_is_restored_with_users_as_owners() {
         live: false,
         whole: true,
         excluded: false,
+        unless_labelled: confrev::resolve::ExcludedLabels::default(),
         optional: false,
         on_hold: false,
     };
@@ -145,6 +146,7 @@ fn bound_owner_is_read_before_its_removal() {
             live: false,
             whole: true,
             excluded: false,
+            unless_labelled: confrev::resolve::ExcludedLabels::default(),
             optional: false,
             on_hold: false,
         };
@@ -258,6 +260,7 @@ fn restores_second_snapshot_under_its_source() {
             live: false,
             whole: true,
             excluded: false,
+            unless_labelled: confrev::resolve::ExcludedLabels::default(),
             optional: false,
             on_hold: false,
         };
@@ -307,6 +310,7 @@ fn restores_no_secret_snapshots_when_secrets_are_disabled() {
         live: false,
         whole: true,
         excluded: false,
+        unless_labelled: confrev::resolve::ExcludedLabels::default(),
         optional: false,
         on_hold: false,
     };

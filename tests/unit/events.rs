@@ -423,6 +423,7 @@ fn lost_and_restored_snapshots_are_reported() {
             live: false,
             whole: true,
             excluded: false,
+            unless_labelled: confrev::resolve::ExcludedLabels::default(),
             optional: false,
             on_hold: false,
         };

@@ -14,7 +14,7 @@ use confrev::{
     resolve::{Health, NamespaceOptIn, Record},
     snapshot::{ObjectName, Rotated, SourceKind},
     telemetry::{Metrics, metrics::Reason},
-    world::{Name, Precondition, WorkloadKey},
+    world::{Inherited, Name, Precondition, WorkloadKey},
 };
 use http::{Method, Request, Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
@@ -220,7 +220,8 @@ impl OptIn {
 
 /// The result of a live read.
 fn live(object: &Value) -> LiveWorkload {
-    LiveWorkload::read(&kind("Deployment"), &object.to_string(), &Rotated::default()).unwrap()
+    LiveWorkload::read(&kind("Deployment"), &object.to_string(), &Rotated::default(), &Inherited::default())
+        .unwrap()
 }
 
 fn quota() -> ApiError {

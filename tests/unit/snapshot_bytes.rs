@@ -80,6 +80,7 @@ impl Keeper {
                 live: false,
                 whole: true,
                 excluded: false,
+                unless_labelled: confrev::resolve::ExcludedLabels::default(),
                 optional: false,
                 on_hold: false,
             }],

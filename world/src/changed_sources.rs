@@ -75,7 +75,9 @@ impl World {
         let has_live_secrets = settings.live_secrets;
         let old = self.groups.set(namespace, settings);
         self.update_grouped(namespace);
-        if self.config.strategies.choose(namespace, self.chosen_strategy(namespace)) {
+        let choice =
+            self.groups.settings(namespace).map(|settings| settings.choice.clone()).unwrap_or_default();
+        if self.config.inherited.choose(namespace, choice.clone()) != choice {
             self.outdate(namespace, changes, |_| true);
         } else if old.live_secrets != has_live_secrets {
             self.outdate(namespace, changes, |name| name.object.kind == SourceKind::Secret);
@@ -90,11 +92,6 @@ impl World {
         // A content may be refused in another namespace of the group.
         let of_it = self.sources.keys().filter(|source| source.namespace == *namespace);
         changes.extend(of_it.map(|source| WorldChange::SourceRegrouped(source.clone())));
-    }
-
-    /// The annotation `strategy` of a namespace.
-    fn chosen_strategy(&self, namespace: &str) -> Option<&str> {
-        self.groups.settings(namespace)?.strategy.as_deref()
     }
 
     /// Has sources of a namespace read again: it has other settings for them.
@@ -250,8 +247,10 @@ mod tests {
         world.set_read(&source("a"), Some(source_record("a", 2)), &mut Vec::new());
         world.set_read(&source("c"), None, &mut Vec::new());
         for (strategy, is_other) in [(Some("careful"), true), (Some("careful"), false), (None, true)] {
-            let settings =
-                NamespaceSettings { strategy: strategy.map(Box::from), ..NamespaceSettings::default() };
+            let settings = NamespaceSettings {
+                choice: crate::NamespaceChoice { strategy: strategy.map(Box::from), ..Default::default() },
+                ..NamespaceSettings::default()
+            };
             let mut changes = Vec::new();
             world.apply_namespace_settings(&"ns".into(), settings, &mut changes);
             let read = changes.iter().filter_map(|change| match change {

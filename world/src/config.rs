@@ -5,8 +5,8 @@ use std::sync::Arc;
 use confrev_core::{kinds::Kinds, snapshot::Rotated};
 
 use crate::{
-    digest_keys::DigestKeys, objects::MAX_NAMES, records::SnapshotRecord, refused_list::RefusedList,
-    served::Served, shares::ShareLimits, strategies::ChosenStrategies,
+    digest_keys::DigestKeys, inherited::Inherited, objects::MAX_NAMES, records::SnapshotRecord,
+    refused_list::RefusedList, served::Served, shares::ShareLimits,
 };
 
 /// The configuration of the world.
@@ -18,8 +18,8 @@ pub struct WorldConfig {
     pub served: Served,
     /// The ConfigMaps that are never snapshotted.
     pub rotated: Rotated,
-    /// The strategies that apply to sources.
-    pub strategies: ChosenStrategies,
+    /// What sources and workloads inherit.
+    pub inherited: Inherited,
     /// The keys of the digests of Secrets.
     pub keys: DigestKeys,
     /// The contents that the installation refuses.
@@ -46,7 +46,7 @@ impl WorldConfig {
             kinds,
             served: Served::default(),
             rotated: Rotated::default(),
-            strategies: ChosenStrategies::default(),
+            inherited: Inherited::default(),
             keys: DigestKeys::default(),
             refused: RefusedList::default(),
             max_names: MAX_NAMES,
@@ -64,9 +64,9 @@ impl WorldConfig {
 
     /// The settings that decide how an object is read.
     pub fn reader(&self) -> Reader {
-        let Self { kinds, rotated, strategies, max_names, .. } = self;
-        let (kinds, rotated, strategies) = (Arc::clone(kinds), rotated.clone(), strategies.clone());
-        Reader { kinds, rotated, strategies, max_names: *max_names }
+        let Self { kinds, rotated, inherited, max_names, .. } = self;
+        let (kinds, rotated, inherited) = (Arc::clone(kinds), rotated.clone(), inherited.clone());
+        Reader { kinds, rotated, inherited, max_names: *max_names }
     }
 }
 
@@ -77,8 +77,8 @@ pub struct Reader {
     pub kinds: Arc<Kinds>,
     /// The ConfigMaps that are never snapshotted.
     pub rotated: Rotated,
-    /// The strategies that apply to sources.
-    pub strategies: ChosenStrategies,
+    /// What sources and workloads inherit.
+    pub inherited: Inherited,
     /// The most names that one object may refer to.
     pub max_names: usize,
 }

@@ -8,7 +8,10 @@ use confrev_core::{
     compact::CompactSet,
     gate_settings::Texts,
     kinds::Kinds,
-    resolve::{Health, Pace, Present, Record, RecordedFailure, SpreadPolicy, Use, Verdict},
+    resolve::{
+        ExcludedLabels, Health, LabelNames, Pace, Present, Record, RecordedFailure, SpreadPolicy, Use,
+        Verdict,
+    },
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
     tie::Tie,
 };
@@ -50,6 +53,7 @@ pub fn used(source: &str, content: Option<u8>) -> Use {
         live: false,
         whole: true,
         excluded: false,
+        unless_labelled: ExcludedLabels::default(),
         optional: false,
         on_hold: false,
     }
@@ -130,6 +134,7 @@ pub fn source_record(source: &str, content: u8) -> SourceRecord {
         bound_itself: false,
         is_snapshot: false,
         keys: confrev_core::resolve::KeyNames::default(),
+        labels: LabelNames::default(),
     };
     SourceRecord {
         uid: format!("uid-{source}").as_str().into(),

@@ -14,6 +14,7 @@ mod digest_keys;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod groups;
+mod inherited;
 mod interner;
 mod listed_contents;
 pub mod live_findings;
@@ -36,7 +37,6 @@ mod snapshot_watch;
 pub mod snapshots;
 mod sources;
 mod spread;
-mod strategies;
 #[cfg(test)]
 mod tests;
 mod unreadable;
@@ -51,6 +51,7 @@ pub use crate::{
     changed_sources::ChangedSources,
     config::{Reader, WorldConfig},
     digest_keys::DigestKeys,
+    inherited::{Inherited, NamespaceChoice},
     live_findings::{FOUND_USERS, Verified},
     name::Name,
     objects::{MAX_NAMES, Owner, Precondition, Version, WorkloadKey, workload_owner},
@@ -62,6 +63,5 @@ pub use crate::{
     refused_list::RefusedList,
     served::Served,
     shares::{INDEX_TOTAL, NAMESPACE_SHARE, REVISIONS_SHARE, ShareLimits},
-    strategies::ChosenStrategies,
     world::World,
 };

@@ -14,7 +14,10 @@ use confrev_core::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::objects::{Owner, Version, WorkloadKey};
+use crate::{
+    inherited::NamespaceChoice,
+    objects::{Owner, Version, WorkloadKey},
+};
 
 /// A revision object by kind (index into [`confrev_core::kinds::REVISION_KINDS`]), namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -242,8 +245,8 @@ pub struct NamespaceSettings {
     pub group_revert: bool,
     /// The annotation `order`. An error says why it cannot be followed.
     pub order: Option<Result<i32, Box<str>>>,
-    /// The annotation `strategy`, defined or not.
-    pub strategy: Option<Box<str>>,
+    /// What its objects inherit.
+    pub choice: NamespaceChoice,
     /// The annotation `secrets-mode`: Secrets that set no mode themselves are in mode `live`.
     pub live_secrets: bool,
 }
@@ -257,11 +260,11 @@ impl NamespaceSettings {
     ) -> Self {
         let order = annotation(annotations::ORDER).map(annotations::bounded);
         Self {
-            gates: Texts::read(&annotation),
+            gates: Texts::of_namespace(&annotation),
             group: label(annotations::GROUP).filter(|group| !group.is_empty()).map(Arc::from),
             group_revert: label(annotations::GROUP_REVERT) == Some("true"),
             order: order.map(|order| order_of_namespace(name, order).map_err(Box::from)),
-            strategy: annotation(annotations::STRATEGY).map(|name| annotations::bounded(name).into()),
+            choice: NamespaceChoice::read(&annotation),
             live_secrets: annotation(annotations::SECRETS_MODE) == Some("live"),
         }
     }

@@ -84,10 +84,11 @@ impl World {
 
     /// Whether it uses refused content of this source, and has a snapshot to go back to.
     pub fn returns(&self, key: &WorkloadKey, record: &Record, used: &Use) -> bool {
-        let Some(held) = used.snapshot.as_ref().filter(|_| !used.on_hold && !used.excluded) else {
-            return false;
-        };
+        let Some(held) = used.snapshot.as_ref().filter(|_| !used.on_hold) else { return false };
         let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        if self.is_excluded(used, &source) {
+            return false;
+        }
         let Some((refused, refusal)) = self.refused(&source) else { return false };
         if *held != refused.object.name {
             return false;

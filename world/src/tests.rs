@@ -9,7 +9,7 @@ use std::{
 use confrev_core::{
     compact::CompactSet,
     kinds::Kinds,
-    resolve::{Health, NamespaceOptIn, Present, Record, SpreadPolicy, Use},
+    resolve::{ExcludedLabels, Health, LabelNames, NamespaceOptIn, Present, Record, SpreadPolicy, Use},
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -102,6 +102,7 @@ fn uses(bits: u8, content: u8, revision: bool) -> Vec<Use> {
             live: false,
             whole: content & 32 == 0,
             excluded: false,
+            unless_labelled: ExcludedLabels::default(),
             optional: false,
             on_hold: false,
         });
@@ -264,6 +265,7 @@ impl Both {
             bound_itself: chance & 0x30 == 0x30,
             is_snapshot: false,
             keys: confrev_core::resolve::KeyNames::default(),
+            labels: LabelNames::default(),
         };
         let record = SourceRecord {
             uid: format!("{}-{}", of.object.name, u8::from(chance & 8 != 0)).as_str().into(),

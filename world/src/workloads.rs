@@ -169,6 +169,12 @@ impl World {
         })
     }
 
+    /// Whether a workload's references to a source stay as written by a setting, as far as its labels are known.
+    pub fn is_excluded(&self, used: &Use, source: &Name) -> bool {
+        let by_label = |known: &SourceRecord| used.excludes(&known.present.labels);
+        used.excluded || self.existing_source(source).is_some_and(by_label)
+    }
+
     /// A workload's references to sources that do not exist.
     pub fn missing_of<'i>(&'i self, key: &WorkloadKey, record: &'i Record) -> impl Iterator<Item = &'i Use> {
         let namespace = Arc::clone(&key.namespace);

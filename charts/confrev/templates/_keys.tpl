@@ -25,8 +25,9 @@ core/src/annotations.rs. */}}
 
 {{/* Those that users write on Namespaces. */}}
 {{- define "confrev.keys.namespace" -}}
-["confrev.dev/order", "confrev.dev/secrets", "confrev.dev/secrets-mode", "confrev.dev/strategy",
-"confrev.dev/window"]
+["confrev.dev/exclude", "confrev.dev/max-in-flight", "confrev.dev/min-interval", "confrev.dev/missing",
+"confrev.dev/on-undo", "confrev.dev/order", "confrev.dev/secrets", "confrev.dev/secrets-mode",
+"confrev.dev/strategy", "confrev.dev/window"]
 {{- end }}
 
 {{/* Those that users write on workloads. */}}
@@ -65,7 +66,7 @@ core/src/annotations.rs. */}}
 {{/* Settings of workloads, and a pattern of valid values. */}}
 {{- define "confrev.keys.plain" -}}
 [["confrev.dev/min-interval", "^(0|[0-9]{1,3}(ms|s|m|h))$"], ["confrev.dev/missing", "^(warn|allow)$"],
-["confrev.dev/on-undo", "^hold$"], ["confrev.dev/secrets", "^(true|false)$"],
+["confrev.dev/on-undo", "^(hold|none)$"], ["confrev.dev/secrets", "^(true|false)$"],
 ["confrev.dev/track", "^(true|false)$"]]
 {{- end }}
 

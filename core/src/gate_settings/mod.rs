@@ -10,10 +10,10 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 pub use setting::{Closed, Place};
-use setting::{Malformed, Setting, Until};
+use setting::{Malformed, Setting, Until, refused};
 pub use window::Windows;
 
-use crate::annotations;
+use crate::{annotations, resolve::defaults};
 
 /// All settings that are gates, in the order in which they are asked.
 const SETTINGS: [Setting; 1] = [window::SETTING];
@@ -46,6 +46,17 @@ impl Texts {
         Self((!texts.is_empty()).then_some(texts))
     }
 
+    /// The same for a Namespace, with the settings that its objects inherit and that cannot be followed: they keep every workload.
+    pub fn of_namespace<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let Self(gates) = Self::read(&annotation);
+        let malformed = defaults::keys().filter_map(|key| {
+            let text = annotations::bounded(annotation(key)?);
+            defaults::malformed(key, text).map(|_| (key, text.into()))
+        });
+        let texts: Box<[_]> = gates.into_iter().flatten().chain(malformed).collect();
+        Self((!texts.is_empty()).then_some(texts))
+    }
+
     /// Whether the object has none of these settings.
     pub const fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -60,7 +71,7 @@ impl Texts {
     pub fn invalid(&self) -> Vec<String> {
         let invalid = |setting: &Setting| {
             let text = self.get(setting.key)?;
-            Some(setting.refused(text, (setting.check)(text).err()?))
+            Some(refused(setting.key, text, (setting.check)(text).err()?))
         };
         SETTINGS.iter().filter_map(invalid).collect()
     }
@@ -75,7 +86,17 @@ impl Texts {
 pub fn closed<'t>(texts: impl IntoIterator<Item = (Place, &'t Texts)>, now: Timestamp) -> Option<Closed> {
     let stated: Vec<_> = texts.into_iter().filter(|(_, texts)| !texts.is_empty()).collect();
     // Most objects have none.
-    if stated.is_empty() { None } else { closed_by(&SETTINGS, &stated, now) }
+    if stated.is_empty() {
+        return None;
+    }
+    let malformed = |(of, texts): &(Place, &Texts)| {
+        texts.iter().find_map(|(key, text)| {
+            let why = refused(key, text, defaults::malformed(key, text)?);
+            let name = key.strip_prefix(annotations::PREFIX).unwrap_or(key);
+            Some(Closed::Invalid { name, of: of.clone(), why })
+        })
+    };
+    stated.iter().find_map(malformed).or_else(|| closed_by(&SETTINGS, &stated, now))
 }
 
 fn closed_by(settings: &[Setting], stated: &[(Place, &Texts)], now: Timestamp) -> Option<Closed> {
@@ -86,7 +107,7 @@ fn closed_by(settings: &[Setting], stated: &[(Place, &Texts)], now: Timestamp) -
         let texts: Vec<_> = texts.collect();
         match (setting.closed)(&texts, now) {
             Err(Malformed { of, text, allowed }) => {
-                return Some(Closed::Invalid { name, of, why: setting.refused(&text, allowed) });
+                return Some(Closed::Invalid { name, of, why: refused(setting.key, &text, allowed) });
             }
             Ok(None) => {}
             Ok(Some(Until { opens, reason })) => {

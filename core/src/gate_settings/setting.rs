@@ -21,11 +21,11 @@ impl Setting {
     pub(super) fn name(&self) -> &'static str {
         self.key.strip_prefix(annotations::PREFIX).unwrap_or(self.key)
     }
+}
 
-    /// Why this value cannot be followed.
-    pub(super) fn refused(&self, text: &str, allowed: &str) -> String {
-        format!("annotation {}: {text:?} is not allowed, use {allowed}", self.key)
-    }
+/// Why a value of an annotation cannot be followed.
+pub(super) fn refused(key: &str, text: &str, allowed: &str) -> String {
+    format!("annotation {key}: {text:?} is not allowed, use {allowed}")
 }
 
 /// Until when values keep a workload; `None` if it may move.

@@ -123,16 +123,27 @@ impl<'r> Resolver<'r> {
         })
     }
 
+    /// Whether the workload, its namespace or the installation leaves references to this source as written: by its name, or by a label
+    /// if it was read.
+    pub(super) fn is_excluded(&self, source: &ObjectName) -> bool {
+        let by_label = |present: &Observed| self.policy.exclude.labels().have(present.labels());
+        self.facts.is_rotated(source)
+            || self.policy.exclude.names(source)
+            || self.facts.object(source).flatten().is_some_and(by_label)
+    }
+
     /// Whether references to this source stay as written.
     pub(super) fn stays_as_written(&mut self, source: &ObjectName) -> Result<bool, Stop> {
         let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
-        if !ours || self.facts.is_rotated(source) || self.policy.exclude.contains(source) {
+        if !ours || self.is_excluded(source) {
             return Ok(true);
         }
         // Both facts are requested in one pass.
         let live_secrets = (source.kind == SourceKind::Secret).then(|| self.namespace_has_live_secrets());
         let Some(present) = self.live(source)? else { return Ok(false) };
-        Ok(present.stays_as_written()
+        let is_excluded = self.is_excluded(source);
+        Ok(is_excluded
+            || present.stays_as_written()
             || match (present.is_live(), live_secrets) {
                 (None, Some(live_secrets)) => live_secrets?,
                 (live, _) => live == Some(true),
@@ -150,10 +161,11 @@ impl<'r> Resolver<'r> {
     /// Whether the source is in mode `live`: references stay as written, and a change rolls the workload.
     pub(super) fn is_live_mode(&mut self, source: &ObjectName) -> Result<bool, Stop> {
         let ours = source.kind == SourceKind::ConfigMap || self.takes_secrets()?;
-        if !ours || self.facts.is_rotated(source) || self.policy.exclude.contains(source) {
+        if !ours || self.is_excluded(source) {
             return Ok(false);
         }
         match self.live(source)?.map(Observed::is_live) {
+            _ if self.is_excluded(source) => Ok(false),
             None => Ok(false),
             Some(Some(live)) => Ok(live),
             Some(None) => self.namespace_has_live_secrets(),
@@ -280,8 +292,7 @@ impl<'r> Resolver<'r> {
     pub(super) fn expect_newest(&mut self, source: ObjectName, kept: Option<String>) {
         let takes_secrets = || self.policy.secrets.or_else(|| self.namespace_takes_secrets()) == Some(true);
         let ours = source.kind == SourceKind::ConfigMap || (self.request.secrets && takes_secrets());
-        let left = self.facts.is_rotated(&source) || self.policy.exclude.contains(&source);
-        if ours && !left && self.needs.contains(&Need::Object(source.clone())) {
+        if ours && !self.is_excluded(&source) && self.needs.contains(&Need::Object(source.clone())) {
             self.needs.insert(Need::Newest { source, kept });
         }
     }

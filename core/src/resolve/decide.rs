@@ -12,10 +12,11 @@ use super::{
     misplaced, mount,
     optin::{Giver, OptIn, opt_in, was_decided_on},
     plan::{Plan, Planned, To},
-    policy::{MissingPolicy, Policy},
+    policy::Policy,
     set::set_of,
     undo,
     used::{RequiredKeys, UsedKeys, has_new_roll, has_other_roll, required_keys},
+    values::MissingPolicy,
 };
 use crate::{
     annotations,
@@ -185,7 +186,7 @@ impl<'r> Resolver<'r> {
         let source_of = |kind, name: &str| {
             [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name)).cloned()
         };
-        let excluded = (annotations::EXCLUDE, self.policy.exclude.iter(), "its exclusion");
+        let excluded = (annotations::EXCLUDE, self.policy.exclude.exact(), "its exclusion");
         self.warnings.extend(misplaced::unused_names(self.request, excluded, used.names(), source_of));
         if let Some(plan) = self.plan.as_ref().filter(|plan| !plan.is_automatic) {
             let moved = (annotations::ROLL, plan.moves.keys(), "its move");
@@ -515,7 +516,7 @@ impl<'r> Resolver<'r> {
     /// revisions are found like all others.
     fn written(&self, source: ObjectName) -> ResolvedReference {
         let is_bound = self.facts.object(&source).flatten().is_some_and(Observed::is_bound_itself);
-        let ours = !self.facts.is_rotated(&source) && !self.policy.exclude.contains(&source);
+        let ours = !self.is_excluded(&source);
         if is_bound && ours {
             let name = source.name.to_string();
             return ResolvedReference::Snapshot { source, name };
@@ -540,7 +541,7 @@ impl<'r> Resolver<'r> {
             return Ok(identity.map(|identity| ObjectName::new(object.kind, identity.source.clone())));
         }
         // Nor does a name prove anything, but a snapshot that exists nowhere is of no use: the reference is one to its source.
-        let is_ours = !self.is_out_of_reach(object) && !self.policy.exclude.contains(object);
+        let is_ours = !self.is_out_of_reach(object) && !self.policy.exclude.names(object);
         let named = || source_of_name(&object.name).map(|source| ObjectName::new(object.kind, source));
         Ok(entered(&self.stated).or_else(|| named().filter(|_| is_ours)))
     }

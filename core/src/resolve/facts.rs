@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Health, NamespaceOptIn, Past, RefusedContents, SchemaReference, SpreadPolicy, Strategies, Strategy,
-    Verdict,
+    Defaults, Health, LabelNames, NamespaceOptIn, Past, RefusedContents, SchemaReference, SpreadPolicy,
+    Strategies, Strategy, Verdict,
 };
 use crate::{
     annotations,
@@ -196,9 +196,11 @@ pub struct Observed {
     identity: Option<Identity>,
     sound: bool,
     enabled: Option<String>,
+    labels: LabelNames,
     /// The annotations of confrev. A decision reads several of them, and the text may have a megabyte.
     annotations: Vec<(Box<str>, Box<str>)>,
     strategy: Option<Strategy>,
+    defaults: Defaults,
     /// The result of its check against its schema, if there was one.
     checked: Option<Result<(), Box<str>>>,
     /// Why the installation refuses its content, if it does.
@@ -255,6 +257,7 @@ impl Observed {
         let (uid, resource_version) = (object.uid().to_owned(), object.resource_version().to_owned());
         let enabled = object.label(annotations::ENABLED).map(str::to_owned);
         let (owners, keys) = (object.owner_uids(), object.keys());
+        let labels = LabelNames::of(object.labels());
         let annotations = object.own_annotations().map(|(key, value)| (key.into(), value.into())).collect();
         Ok(Self {
             json,
@@ -268,26 +271,32 @@ impl Observed {
             identity,
             sound,
             enabled,
+            labels,
             annotations,
             strategy: None,
+            defaults: Defaults::default(),
             checked: None,
             refused: None,
             untouched,
         })
     }
 
-    /// The same source under the strategy that applies to it: its own, or that of its namespace, or the default. A snapshot has none.
+    /// The same source under the strategy that applies to it: its own, or that of its namespace, or the default. What it inherits
+    /// counts where neither it nor the strategy has a setting. A snapshot has none.
     #[must_use]
-    pub fn under(self, strategies: &Strategies, of_namespace: Option<&str>) -> Self {
+    pub fn under(self, strategies: &Strategies, of_namespace: Option<&str>, defaults: Defaults) -> Self {
+        if self.identity.is_some() {
+            return self;
+        }
         let own = self.annotation_text(annotations::STRATEGY);
-        let strategy = strategies.of(own, of_namespace).filter(|_| self.identity.is_none());
-        Self { strategy, ..self }
+        let strategy = strategies.of(own, of_namespace);
+        Self { strategy, defaults, ..self }
     }
 
     /// The same source with its own settings only.
     #[must_use]
     pub fn alone(self) -> Self {
-        Self { strategy: None, ..self }
+        Self { strategy: None, defaults: Defaults::default(), ..self }
     }
 
     /// The same object, of which the installation refuses some contents. Nothing keeps pods from a source that stays as written.
@@ -312,6 +321,11 @@ impl Observed {
     /// The result of its check against its schema; `None` if there was none.
     pub fn check(&self) -> Option<&Result<(), Box<str>>> {
         self.checked.as_ref()
+    }
+
+    /// Its labels.
+    pub const fn labels(&self) -> &LabelNames {
+        &self.labels
     }
 
     /// The names of its keys.
@@ -451,7 +465,9 @@ impl Observed {
 
     /// How far a change of it may spread.
     pub fn spread_policy(&self) -> SpreadPolicy {
-        SpreadPolicy::under(self.strategy.as_ref(), |key| self.annotation_text(key).map(annotations::bounded))
+        SpreadPolicy::under(self.strategy.as_ref(), &self.defaults, |key| {
+            self.annotation_text(key).map(annotations::bounded)
+        })
     }
 
     /// The name of the strategy that it follows.

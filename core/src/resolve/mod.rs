@@ -10,8 +10,10 @@ mod carried;
 mod change_state;
 mod content;
 mod decide;
+pub(crate) mod defaults;
 mod driver;
 mod effects;
+mod exclusions;
 mod facts;
 mod health;
 mod hold_rule;
@@ -41,6 +43,7 @@ mod strategy;
 mod turn;
 mod undo;
 mod used;
+mod values;
 mod verdict;
 mod waves;
 mod workload;
@@ -51,7 +54,9 @@ pub use analysis::{Analysis, AnalysisRun, EndedWave, RunState, is_run_of, run_ar
 pub use carried::{Carried, Unmarked};
 pub use change_state::{ChangeState, Phase};
 pub use decide::resolve;
+pub use defaults::Defaults;
 pub use driver::decide;
+pub use exclusions::{ExcludedLabels, Exclusions, LabelNames};
 pub use facts::{Facts, NamespaceFacts, Observed, SourceError, Spares};
 pub use health::{Health, Referrer, has_deadline, may_lend_template};
 pub use key_names::KeyNames;
@@ -60,10 +65,7 @@ pub use mount::Mount;
 pub use namespace_opt_in::NamespaceOptIn;
 pub use pending::{Pace, Present, Record, Use, is_pending};
 pub use plan::{Move, Plan, To, auto_roll_time, plan_time, roll_time};
-pub use policy::{
-    DEFAULT_MIN_INTERVAL, MissingPolicy, Policy, hold_text, order_of_namespace, parse_duration, parse_keep,
-    parse_max_in_flight,
-};
+pub use policy::{DEFAULT_MIN_INTERVAL, Policy, hold_text, order_of_namespace, parse_keep};
 pub use refused_contents::{REFUSED_CONTENTS, RefusedContents};
 pub use relation::{Mode, Relation, Values};
 pub use revisions::{Past, RevisionsOf};
@@ -73,6 +75,7 @@ pub use spread::{Member, Moved, Progress, Proof, RollOrder, Spread, Standing, Wa
 pub use spread_policy::SpreadPolicy;
 pub use strategies::Strategies;
 pub use strategy::Strategy;
+pub use values::{MissingPolicy, parse_duration, parse_max_in_flight};
 pub use verdict::{ALL_WAVES, ChangeVerdict, RecordedFailure, UserAction, UserDecision, Verdict};
 pub use waves::Waves;
 pub use workload::{TargetRef, Workload};

@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    Health, KeyNames, MissingPolicy, Observed, Policy, Workload,
+    ExcludedLabels, Health, KeyNames, LabelNames, MissingPolicy, Observed, Policy, Workload,
     carried::is_marked,
     plan::{auto_roll_time, plan_time},
 };
@@ -81,8 +81,10 @@ pub struct Use {
     pub live: bool,
     /// Whether the template uses the whole content, not only some keys.
     pub whole: bool,
-    /// Whether references to it stay as written by a setting of the workload or of the installation.
+    /// Whether references to it stay as written by a setting of the workload, of its namespace or of the installation.
     pub excluded: bool,
+    /// The same, if the source has one of these labels.
+    pub unless_labelled: ExcludedLabels,
     /// Whether it may be missing without a warning: the reference is optional, or the workload allows it.
     pub optional: bool,
     /// Whether the workload's `hold` annotation names the snapshot. Such a reference never moves by itself.
@@ -90,6 +92,11 @@ pub struct Use {
 }
 
 impl Use {
+    /// Whether references to the source stay as written by a setting, if it has these labels.
+    pub fn excludes(&self, labels: &LabelNames) -> bool {
+        self.excluded || self.unless_labelled.have(labels)
+    }
+
     /// How many different names these uses refer to.
     pub fn names(uses: &[Self]) -> usize {
         let name = |used: &'_ Self| {
@@ -115,6 +122,8 @@ pub struct Present {
     pub is_snapshot: bool,
     /// The names of its keys.
     pub keys: KeyNames,
+    /// Its labels.
+    pub labels: LabelNames,
 }
 
 impl From<&Observed> for Present {
@@ -126,6 +135,7 @@ impl From<&Observed> for Present {
             bound_itself: observed.is_bound_itself(),
             is_snapshot: observed.identity().is_some(),
             keys: KeyNames::of(observed.keys()),
+            labels: observed.labels().clone(),
         }
     }
 }
@@ -189,7 +199,7 @@ impl Record {
         // The namespace may decide whether Secrets are snapshotted. An admission has then applied its setting.
         let excluded = |source: &ObjectName| {
             let unwanted = source.kind == SourceKind::Secret && policy.secrets == Some(false);
-            unwanted || rotated.contains(source) || policy.exclude.contains(source)
+            unwanted || rotated.contains(source) || policy.exclude.names(source)
         };
         let state = workload.state();
         // A reference that stays as written for now has an entry, too: the namespace may ask for snapshots of Secrets.
@@ -211,7 +221,8 @@ impl Record {
                 let live = snapshot.is_none() && live.get(&source).is_some();
                 let on_hold = snapshot.is_some()
                     && policy.hold.contains(&ObjectName::new(reference.kind, reference.name));
-                Use { source, snapshot, live, whole: reference.keys.is_none(), excluded, optional, on_hold }
+                let (whole, unless_labelled) = (reference.keys.is_none(), policy.exclude.labels().clone());
+                Use { source, snapshot, live, whole, excluded, unless_labelled, optional, on_hold }
             })
             .filter(|used| used.snapshot.is_some() || used.live || (asked(&used.source) && !used.excluded))
             .collect();

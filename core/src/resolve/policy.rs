@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     Workload,
+    exclusions::Exclusions,
     mount::{self, Mount},
+    values::{DURATIONS, MissingPolicy, parse_duration, parse_missing, parse_on_undo},
 };
 use crate::{
     annotations,
@@ -21,25 +23,13 @@ const DEFAULT_KEEP: usize = 1;
 /// The largest `keep`. Each snapshot costs an object in etcd.
 const MAX_KEEP: usize = 1000;
 
-/// How admission reacts to a missing object or key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissingPolicy {
-    /// Admit with a warning.
-    #[default]
-    Warn,
-    /// Refuse.
-    Deny,
-    /// Admit without a warning.
-    Allow,
-}
-
 /// The settings in a workload's annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Snapshot Secrets too; `None` leaves it to the namespace.
     pub secrets: Option<bool>,
     /// References that stay as written.
-    pub exclude: BTreeSet<ObjectName>,
+    pub exclude: Exclusions,
     /// Roll automatically when a source changes.
     pub track: bool,
     /// How admission reacts to a missing object or key.
@@ -62,7 +52,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             secrets: None,
-            exclude: BTreeSet::new(),
+            exclude: Exclusions::default(),
             track: true,
             missing: MissingPolicy::default(),
             min_interval: DEFAULT_MIN_INTERVAL,
@@ -76,7 +66,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Reads a workload's annotations. Returns one error for each malformed annotation, with its value and the allowed values;
+    /// Reads a workload's annotations, and what it inherits. Returns one error for each malformed annotation, with its value and the allowed values;
     /// the policy then holds the default for it.
     ///
     /// # Example
@@ -98,14 +88,17 @@ impl Policy {
         let mut errors = Vec::new();
         let mut policy = Self::default();
         let mut read = |key: &str, set: &mut dyn FnMut(&str) -> Result<(), &'static str>| {
-            if let Some(value) = workload.annotation(key)
+            if let Some(value) = workload.setting(key)
                 && let Err(allowed) = set(value)
             {
                 errors.push(format!("annotation {key}: {value:?} is not allowed, use {allowed}"));
             }
         };
         read(annotations::SECRETS, &mut |value| set(&mut policy.secrets, parse_bool(value).map(Some)));
-        read(annotations::EXCLUDE, &mut |value| set(&mut policy.exclude, parse_exclude(value)));
+        read(annotations::EXCLUDE, &mut |own| {
+            let lists = workload.inherited(annotations::EXCLUDE).into_iter().chain([own]);
+            set(&mut policy.exclude, Exclusions::read(lists))
+        });
         read(annotations::TRACK, &mut |value| set(&mut policy.track, parse_bool(value)));
         read(annotations::MISSING, &mut |value| set(&mut policy.missing, parse_missing(value)));
         read(annotations::MIN_INTERVAL, &mut |value| {
@@ -119,9 +112,7 @@ impl Policy {
         });
         read(annotations::MOUNT, &mut |value| set(&mut policy.mount, Mount::parse(value).map(Some)));
         read(annotations::HOLD, &mut |value| set(&mut policy.hold, parse_hold(value)));
-        read(annotations::ON_UNDO, &mut |value| {
-            set(&mut policy.holds_undos, (value == "hold").then_some(true).ok_or("\"hold\""))
-        });
+        read(annotations::ON_UNDO, &mut |value| set(&mut policy.holds_undos, parse_on_undo(value)));
         errors.extend(Texts::read(|key| workload.annotation(key)).invalid());
         errors.extend(policy.mount.as_ref().and_then(|_| mount::in_the_way(workload)));
         (policy, errors)
@@ -160,19 +151,6 @@ fn parse_bool(value: &str) -> Result<bool, &'static str> {
     }
 }
 
-fn parse_missing(value: &str) -> Result<MissingPolicy, &'static str> {
-    match value {
-        "warn" => Ok(MissingPolicy::Warn),
-        "deny" => Ok(MissingPolicy::Deny),
-        "allow" => Ok(MissingPolicy::Allow),
-        _ => Err("\"warn\", \"deny\" or \"allow\""),
-    }
-}
-
-fn parse_exclude(value: &str) -> Result<BTreeSet<ObjectName>, &'static str> {
-    parse_names(value).ok_or("names of ConfigMaps, and of Secrets as secret/NAME, separated by commas")
-}
-
 /// Reads the names of a hold; none is an error, since a hold that holds nothing would mislead.
 fn parse_hold(value: &str) -> Result<BTreeSet<ObjectName>, &'static str> {
     parse_names(value)
@@ -206,40 +184,6 @@ pub(super) fn parse_source(text: &str) -> Option<ObjectName> {
     is_object_name(name).then(|| ObjectName::new(kind, name))
 }
 
-/// The values that a duration may have, for messages.
-pub(super) const DURATIONS: &str = "a duration such as \"30s\", \"5m\" or \"1h30m\"";
-
-/// Reads a duration in the form that Kubernetes' own tools use: numbers, each with a unit, such as `1h30m`, `500ms`, `0`.
-/// `None` if it is malformed or too large.
-pub fn parse_duration(value: &str) -> Option<Duration> {
-    if value == "0" {
-        return Some(Duration::ZERO);
-    }
-    let mut rest = value;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(end);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        let seconds = match unit {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        if !number.starts_with(|c: char| c.is_ascii_digit()) {
-            return None;
-        }
-        let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
-        total = total.checked_add(part)?;
-        rest = tail;
-    }
-    // A hundred years: longer than needed, and within the range of timestamps.
-    (!value.is_empty() && total.as_secs() < 100 * 365 * 86_400).then_some(total)
-}
-
 /// Reads a source's `keep`; `None` if it is not a count in range.
 pub fn parse_keep(annotation: Option<&str>) -> Option<usize> {
     match annotation {
@@ -251,45 +195,9 @@ pub fn parse_keep(annotation: Option<&str>) -> Option<usize> {
     }
 }
 
-/// Reads a source's `max-in-flight`; `None` if it is not a count of at least one.
-pub fn parse_max_in_flight(annotation: &str) -> Option<usize> {
-    let digits = annotation.bytes().all(|byte| byte.is_ascii_digit());
-    annotation.parse().ok().filter(|count| digits && *count > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parses_durations_like_kubernetes_tools() {
-        for (text, millis) in [
-            ("10s", 10_000),
-            ("1m30s", 90_000),
-            ("500ms", 500),
-            ("1.5h", 5_400_000),
-            ("0", 0),
-            ("0s", 0),
-            ("875999h", 3_153_596_400_000),
-        ] {
-            assert_eq!(parse_duration(text), Some(Duration::from_millis(millis)), "{text}");
-        }
-        for text in
-            ["", "10", "s", "-1s", "1 s", "1d", "10s ", "1e3s", ".5s", "876000h", "99999999999h", "1..5s"]
-        {
-            assert_eq!(parse_duration(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn parses_exclude_list_of_configmaps_and_secrets() {
-        let parsed = parse_exclude(" a, secret/b.c ,configmap/d,,").unwrap();
-        let names: Vec<_> = parsed.iter().map(ToString::to_string).collect();
-        assert_eq!(names, ["ConfigMap \"a\"", "ConfigMap \"d\"", "Secret \"b.c\""]);
-        for text in ["A", "a b", "pod/a", "secret/", "a/b/c", "-a", "a."] {
-            assert!(parse_exclude(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn hold_names_at_least_one_snapshot() {

@@ -71,9 +71,10 @@ impl Relation {
 impl Present {
     /// How pods get the content by this reference.
     pub fn mode_for(&self, used: &Use) -> Mode {
-        if !used.excluded && self.live.unwrap_or(used.live) {
+        let is_excluded = used.excludes(&self.labels);
+        if !is_excluded && self.live.unwrap_or(used.live) {
             Mode::Live
-        } else if used.excluded || (self.stays_as_written && !self.bound_itself) {
+        } else if is_excluded || (self.stays_as_written && !self.bound_itself) {
             Mode::AsWritten
         } else if self.bound_itself {
             Mode::Bound

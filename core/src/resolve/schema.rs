@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     annotations,
     snapshot::{ObjectName, SourceKind, is_namespace_name, is_object_name},
+    wildcards::match_text,
 };
 
 /// The extensions of keys to which a schema applies without `schema-keys`.
@@ -88,7 +89,7 @@ impl SchemaReference {
         texts: BTreeMap<String, Option<String>>,
     ) -> Result<BTreeMap<String, String>, String> {
         let is_checked = |key: &str| match &self.keys {
-            Some(patterns) => patterns.iter().any(|pattern| matches(pattern, key)),
+            Some(patterns) => patterns.iter().any(|pattern| match_text(pattern, key)),
             None => EXTENSIONS.iter().any(|extension| key.ends_with(extension)),
         };
         let mut entries = BTreeMap::new();
@@ -122,7 +123,7 @@ impl SchemaReference {
         let listed = annotation.and_then(|text| patterns(text).ok()).unwrap_or_default();
         listed.iter().any(|pattern| match &**pattern {
             OWN => at == namespace,
-            pattern => matches(pattern, namespace),
+            pattern => match_text(pattern, namespace),
         })
     }
 
@@ -180,51 +181,4 @@ fn is_key(text: &str, wildcards: &str) -> bool {
         character.is_ascii_alphanumeric() || "-_.".contains(character) || wildcards.contains(character)
     };
     (1..=253).contains(&text.len()) && text.chars().all(is_allowed)
-}
-
-/// Whether a key matches a pattern, in time that is bounded by the product of their lengths.
-fn matches(pattern: &str, key: &str) -> bool {
-    let (pattern, key) = (pattern.as_bytes(), key.as_bytes());
-    let (mut at, mut read) = (0, 0);
-    // After the last `*`: where it is, and how much of the key it covers.
-    let mut star: Option<(usize, usize)> = None;
-    while read < key.len() {
-        match (pattern.get(at), star) {
-            (Some(b'*'), _) => {
-                star = Some((at, read));
-                at += 1;
-            }
-            (Some(byte), _) if *byte == b'?' || *byte == key[read] => {
-                at += 1;
-                read += 1;
-            }
-            (_, Some((of, covered))) => {
-                star = Some((of, covered + 1));
-                (at, read) = (of + 1, covered + 1);
-            }
-            (_, None) => return false,
-        }
-    }
-    pattern[at..].iter().all(|byte| *byte == b'*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wildcards_match_as_in_a_shell() {
-        for (pattern, key, expected) in [
-            ("*", "", true),
-            ("*.json", "a.json", true),
-            ("*.json", "a.json.bak", false),
-            ("a*b*c", "a-b-b-c", true),
-            ("a*b*c", "a-c-b", false),
-            ("a?c", "abc", true),
-            ("a?c", "ac", false),
-            ("abc", "abcd", false),
-        ] {
-            assert_eq!(matches(pattern, key), expected, "{pattern} {key}");
-        }
-    }
 }

@@ -179,7 +179,8 @@ impl Record {
         let WorkloadView { kind, path: [namespace, name], namespace_order, health, source, present, set } =
             *view;
         let content = &present.digests;
-        let uses = || self.uses.iter().filter(|used| used.source == *source && !used.excluded);
+        let uses =
+            || self.uses.iter().filter(|used| used.source == *source && !used.excludes(&present.labels));
         if !kind.rolls || uses().next().is_none() {
             return Standing::Apart;
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Analysis, ChangeVerdict, Strategy, UserDecision, Verdict, Waves, analysis,
-    policy::{DURATIONS, parse_duration, parse_max_in_flight},
+    Analysis, ChangeVerdict, Defaults, Strategy, UserDecision, Verdict, Waves, analysis,
+    values::{DURATIONS, parse_duration, parse_max_in_flight},
     waves,
 };
 use crate::{
@@ -61,14 +61,20 @@ impl Default for SpreadPolicy {
 }
 
 impl SpreadPolicy {
-    /// Reads the annotations of a source. Those that it does not have come from the strategy that applies to it.
-    pub fn under<'a>(strategy: Option<&'a Strategy>, annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
-        let Some(strategy) = strategy else { return Self::read(annotation) };
+    /// Reads the annotations of a source. Those that it does not have come from the strategy that applies to it, or else from what it
+    /// inherits.
+    pub fn under<'a>(
+        strategy: Option<&'a Strategy>,
+        defaults: &'a Defaults,
+        annotation: impl Fn(&str) -> Option<&'a str>,
+    ) -> Self {
         let own = |key: &str| {
             let is_count = |text: &&str| parse_max_in_flight(text).is_some();
             annotation(key).filter(|text| key != annotations::MAX_IN_FLIGHT || is_count(text))
         };
-        let value = |key: &str| own(key).or_else(|| strategy.value(key));
+        let own_or_default = |key: &str| own(key).or_else(|| defaults.get(key));
+        let Some(strategy) = strategy else { return Self::read(own_or_default) };
+        let value = |key: &str| own(key).or_else(|| strategy.value(key)).or_else(|| defaults.get(key));
         // Another choice of the namespace may take the waves away for which the source has these.
         let of_waves = [annotations::BAKE, annotations::ANALYSIS];
         let has_waves = value(annotations::WAVES).is_some();

@@ -91,6 +91,7 @@ fn setting(key: &str, value: &Value) -> Result<(&'static str, Box<str>), String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resolve::Defaults;
 
     fn strategies(default: Option<&str>) -> Strategies {
         let text = r#"{
@@ -125,7 +126,7 @@ mod tests {
         let policy = |name: &str, own: &dyn Fn(&str) -> Option<&'static str>| {
             let all = strategies(None);
             let strategy = all.of(Some(name), None);
-            SpreadPolicy::under(strategy.as_ref(), |key| own(key))
+            SpreadPolicy::under(strategy.as_ref(), &Defaults::default(), |key| own(key))
         };
         let careful = policy("careful", &none);
         assert!(careful.reverts && careful.waves.is_some() && careful.max_in_flight == Some(3));

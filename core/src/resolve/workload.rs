@@ -8,6 +8,7 @@ use serde::{
     de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
 };
 
+use super::defaults::Defaults;
 use crate::{
     annotations,
     json::{self, At, Str},
@@ -31,6 +32,8 @@ pub struct Workload<'a> {
     metadata: WorkloadMetadata<'a>,
     /// The JSON text, if the workload was read from one.
     text: Option<&'a str>,
+    /// The settings that it inherits.
+    defaults: Defaults,
 }
 
 /// A `workloadRef` of a Rollout.
@@ -214,7 +217,14 @@ impl<'a> Workload<'a> {
             job_labels: parts.job_labels,
             metadata: parts.metadata,
             text: None,
+            defaults: Defaults::default(),
         })
+    }
+
+    /// The same workload under what it inherits from its namespace and the installation.
+    #[must_use]
+    pub fn under(self, defaults: Defaults) -> Self {
+        Self { defaults, ..self }
     }
 
     /// The JSON text; `None` if the workload was read from a parsed value.
@@ -275,6 +285,16 @@ impl<'a> Workload<'a> {
     /// An annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations()?.get(key).map(|value| &**value)
+    }
+
+    /// A setting: its annotation, or what it inherits.
+    pub(super) fn setting(&self, key: &str) -> Option<&str> {
+        self.annotation(key).or_else(|| self.inherited(key))
+    }
+
+    /// What it inherits, whether it has the annotation itself or not.
+    pub(super) fn inherited(&self, key: &str) -> Option<&str> {
+        self.defaults.get(key)
     }
 
     /// Whether an applier sets the `enabled` label: a field manager owns it, or `kubectl apply` last applied it. A label that

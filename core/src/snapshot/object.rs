@@ -143,6 +143,11 @@ impl<'a> Object<'a> {
         self.metadata.labels.as_ref()?.get(key).map(|value| &**value)
     }
 
+    /// The labels.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.metadata.labels.iter().flatten().map(|(key, value)| (&**key, &**value))
+    }
+
     /// An annotation's value.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.metadata.annotations.as_ref()?.get(key).map(|value| &**value)

@@ -12,6 +12,7 @@ extern crate confrev_core as confrev;
 
 mod carried;
 mod dangling_names;
+mod defaults;
 mod digest_vectors;
 mod exports;
 mod facts;

@@ -213,6 +213,7 @@ fn live_source_is_pending_until_seen() {
             live: false,
             whole: true,
             excluded: false,
+            unless_labelled: confrev::resolve::ExcludedLabels::default(),
             optional: false,
             on_hold: false,
         };

@@ -35,6 +35,7 @@ fn reference(snapshot: bool) -> Use {
         live: false,
         whole: true,
         excluded: false,
+        unless_labelled: confrev::resolve::ExcludedLabels::default(),
         optional: false,
         on_hold: false,
     }
@@ -49,6 +50,7 @@ fn present() -> Present {
         bound_itself: false,
         is_snapshot: false,
         keys: confrev_core::resolve::KeyNames::default(),
+        labels: confrev::resolve::LabelNames::default(),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
         target::Target,
     },
     kinds::WorkloadKind,
-    snapshot::{ObjectName, Rotated, SourceKind},
+    snapshot::{ObjectName, SourceKind},
 };
 
 /// The version of a source that must be read again.
@@ -46,11 +46,11 @@ struct Object {
 }
 
 impl Object {
-    fn workload(&self, kind: &WorkloadKind, rotated: &Rotated) -> Option<&OptedIn> {
+    fn workload(&self, kind: &WorkloadKind, target: &Target) -> Option<&OptedIn> {
         let read = || {
             let owners = self.value["metadata"]["ownerReferences"].as_array();
             let is_own = owners.is_none_or(|owners| owners.iter().all(|owner| owner["controller"] != true));
-            is_own.then(|| OptedIn::read(kind, Arc::clone(&self.value), rotated)).flatten()
+            is_own.then(|| OptedIn::of(target, kind, Arc::clone(&self.value))).flatten()
         };
         self.workload.get_or_init(read).as_ref()
     }
@@ -223,7 +223,7 @@ impl Store {
             let value = &object.value;
             match &parts[*id] {
                 Part::Workloads(kind) => {
-                    inventory.workloads.extend(object.workload(kind, &target.rotated).cloned());
+                    inventory.workloads.extend(object.workload(kind, target).cloned());
                 }
                 Part::Rollouts => inventory.rollouts.push(Arc::clone(value)),
                 Part::Revisions(_) => revisions.push(value),

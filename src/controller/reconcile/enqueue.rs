@@ -188,7 +188,12 @@ impl State {
         settings: NamespaceSettings,
         now: Timestamp,
     ) {
+        let before = self.world.config().inherited.defaults(namespace);
         self.update(now, |world, changes| world.apply_namespace_settings(namespace, settings, changes));
+        let has_workloads = || self.world.workloads().any(|(key, _)| key.namespace == *namespace);
+        if self.world.config().inherited.defaults(namespace) != before && has_workloads() {
+            self.relists.outdate();
+        }
     }
 
     /// Applies the list of the contents that the installation refuses. `invalid`: its lines that name no content.

@@ -98,9 +98,12 @@ impl State {
     pub(super) fn judge(&mut self, key: &WorkloadKey, now: Timestamp) -> Reconciled {
         let Some(record) = self.world.workload(key) else { return Reconciled::Done };
         let mut again: Option<Timestamp> = None;
-        for used in record.uses.iter().filter(|used| !used.on_hold && !used.excluded) {
+        for used in record.uses.iter().filter(|used| !used.on_hold) {
             let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
             let Some(known) = self.world.existing_source(&source) else { continue };
+            if used.excludes(&known.present.labels) {
+                continue;
+            }
             let change = self.world.change(&source, known);
             if !change.policy().is_limited() {
                 continue;

@@ -1,9 +1,11 @@
-//! When everything is listed again, because objects that were left out of the world may fit.
+//! When everything is listed again: objects that were left out of the world may fit, or their settings are others.
 
 use jiff::{SignedDuration, Timestamp};
 
 /// The first pause before everything is listed again, since what was left out may fit. It doubles with each further list.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(15);
+/// The first pause before they are listed again to be read with other settings.
+const FIRST_PAUSE_OF_SETTINGS: SignedDuration = SignedDuration::from_secs(1);
 /// The longest pause.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(10);
 
@@ -14,20 +16,30 @@ pub(crate) struct Relists {
     due: Option<Timestamp>,
     /// The time of the last one, and the pause before it.
     last: Option<(Timestamp, SignedDuration)>,
+    /// Whether objects were read with other settings than those in force.
+    is_outdated: bool,
 }
 
 impl Relists {
     /// The pause before the next list: it returns to the first one after a long time without lists.
     fn pause(&self, now: Timestamp) -> SignedDuration {
+        let first = if self.is_outdated { FIRST_PAUSE_OF_SETTINGS } else { FIRST_PAUSE };
         match self.last {
             Some((at, pause)) if now.duration_since(at) < LONGEST_PAUSE * 2 => (pause * 2).min(LONGEST_PAUSE),
-            _ => FIRST_PAUSE,
+            _ => first,
+        }
+    }
+
+    /// Records that objects were read with other settings than those in force.
+    pub(super) fn outdate(&mut self) {
+        if !self.is_outdated {
+            (self.is_outdated, self.due) = (true, None);
         }
     }
 
     /// Whether everything is to be listed now. `may_fit`: whether what was left out may fit.
     pub(super) fn is_due(&mut self, may_fit: bool, now: Timestamp) -> bool {
-        if !may_fit {
+        if !may_fit && !self.is_outdated {
             self.due = None;
             return false;
         }
@@ -37,6 +49,7 @@ impl Relists {
             return false;
         }
         (self.due, self.last) = (None, Some((now, pause)));
+        self.is_outdated = false;
         true
     }
 }
@@ -45,6 +58,18 @@ impl Relists {
 mod tests {
     use super::*;
     use crate::controller::reconcile::fixture::at;
+
+    #[test]
+    fn other_settings_are_read_soon() {
+        let mut relists = Relists::default();
+        assert!(!relists.is_due(true, at(0)), "what was left out waits longer");
+        relists.outdate();
+        assert!(!relists.is_due(true, at(1)) && relists.is_due(true, at(2)));
+        assert!(!relists.is_due(false, at(3)), "they were read");
+        relists.outdate();
+        let next = (4..60).find(|second| relists.is_due(false, at(*second)));
+        assert_eq!(next, Some(6), "the pause doubles");
+    }
 
     #[test]
     fn lists_follow_each_other_with_growing_pauses() {

@@ -22,8 +22,8 @@ use crate::{
     resolve::{Health, Observed, Record},
     snapshot::{Digest, Digests, Rotated},
     world::{
-        ChosenStrategies, DigestKeys, Name, Reader, RefusedList, Served, ShareLimits, SourceRecord,
-        WorkloadKey, World, WorldChange, WorldConfig, objections::Objection,
+        DigestKeys, Inherited, Name, Reader, RefusedList, Served, ShareLimits, SourceRecord, WorkloadKey,
+        World, WorldChange, WorldConfig, objections::Objection,
     },
 };
 
@@ -113,10 +113,10 @@ impl State {
         self
     }
 
-    /// Reads sources under these strategies.
+    /// Reads what sources and workloads inherit, too.
     #[must_use]
-    pub fn under(mut self, strategies: ChosenStrategies) -> Self {
-        self.world.config_mut().strategies = strategies;
+    pub fn under(mut self, inherited: Inherited) -> Self {
+        self.world.config_mut().inherited = inherited;
         self
     }
 

@@ -429,27 +429,27 @@ mod tests {
         type Reading = <NamespacesSubject as Subject>::Reading;
 
         fn key(&self, object: &PartialObject) -> Arc<str> {
-            NamespacesSubject.key(object)
+            NamespacesSubject::default().key(object)
         }
 
         fn read(&self, object: &PartialObject, reader: &Reader) -> Self::Reading {
             assert!(!self.1.is_locked(), "an object is read while admission waits");
-            NamespacesSubject.read(object, reader)
+            NamespacesSubject::default().read(object, reader)
         }
 
         fn apply(&self, state: &mut State, key: &Arc<str>, record: Self::Reading, now: jiff::Timestamp) {
             assert!(self.1.is_locked());
             let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             assert!(left.is_err(), "a defect");
-            NamespacesSubject.apply(state, key, record, now);
+            NamespacesSubject::default().apply(state, key, record, now);
         }
 
         fn remove(&self, state: &mut State, key: &Arc<str>, now: jiff::Timestamp) {
-            NamespacesSubject.remove(state, key, now);
+            NamespacesSubject::default().remove(state, key, now);
         }
 
         fn known(&self, state: &State) -> Vec<Arc<str>> {
-            NamespacesSubject.known(state)
+            NamespacesSubject::default().known(state)
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 
 use self::{
     follow::follow,
@@ -34,11 +34,18 @@ use crate::{
 /// `home`: confrev's own namespace.
 pub async fn watch_all(api: KubeApi, shared: Shared, home: String) {
     let mut tasks = JoinSet::new();
+    let namespaces_are_listed = watch::Sender::new(false);
     let kinds = Arc::clone(&shared.reader().kinds);
     for (world, kind) in kinds.iter().enumerate() {
         let of =
             everywhere(&kind.api_version(), &kind.plural, &format!("{}=true", annotations::ENABLED), false);
-        tasks.spawn(follow(api.clone(), of, WorkloadsSubject(world), shared.clone(), shared.sync_point()));
+        let follow = follow(api.clone(), of, WorkloadsSubject(world), shared.clone(), shared.sync_point());
+        // What a workload inherits is part of its record.
+        let mut first = namespaces_are_listed.subscribe();
+        tasks.spawn(async move {
+            let _ = first.wait_for(|listed| *listed).await;
+            follow.await;
+        });
     }
     for (world, kind) in REVISION_KINDS.iter().enumerate() {
         let of = everywhere(&kind.api_version(), kind.plural, annotations::REVISION, false);
@@ -82,7 +89,8 @@ pub async fn watch_all(api: KubeApi, shared: Shared, home: String) {
     }
     // All of them: a window counts in a namespace that opts nothing in, too, and no selector finds annotations.
     let of = everywhere("v1", "namespaces", "", true);
-    tasks.spawn(follow(api.clone(), of, NamespacesSubject, shared.clone(), shared.sync_point()));
+    let subject = NamespacesSubject(namespaces_are_listed);
+    tasks.spawn(follow(api.clone(), of, subject, shared.clone(), shared.sync_point()));
     shared.sync_points_are_complete();
     for &kind in source_kinds {
         tasks.spawn(watch_used_sources(kind, api.clone(), shared.clone()));

@@ -9,6 +9,7 @@ use std::{
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use serde::de::DeserializeSeed as _;
+use tokio::sync::watch;
 
 use super::object::{FromText, PartialObject, RawObject};
 use crate::{
@@ -17,7 +18,10 @@ use crate::{
     controller::reconcile::state::State,
     json::At,
     kinds::REVISION_KINDS,
-    resolve::{Health, NamespaceOptIn, Record, Referrer, RefusedContents, SpreadPolicy, Use, Workload},
+    resolve::{
+        ExcludedLabels, Health, NamespaceOptIn, Record, Referrer, RefusedContents, SpreadPolicy, Use,
+        Workload,
+    },
     snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
     uid::Uid,
@@ -66,8 +70,9 @@ pub struct LabelledSubject(pub SourceKind);
 pub struct UsedSourcesSubject(pub SourceKind, pub Arc<str>);
 /// Rollouts that use the template of another workload, in one namespace.
 pub struct ReferringSubject(pub Arc<str>);
-/// Namespaces: which ones opt in, and their settings.
-pub struct NamespacesSubject;
+/// Namespaces: which ones opt in, and their settings. It tells when they are listed.
+#[derive(Debug, Default)]
+pub struct NamespacesSubject(pub watch::Sender<bool>);
 /// The list of the contents that the installation refuses.
 pub(crate) struct RefusedSubject;
 /// A subject, restricted to one namespace.
@@ -139,6 +144,8 @@ impl Subject for WorkloadsSubject {
     fn read(&self, object: &RawObject, reader: &Reader) -> Self::Reading {
         let kind = reader.kinds.iter().nth(self.0)?;
         let record = Workload::parse(kind, object.text()).map_err(Unreadable::from).and_then(|workload| {
+            let workload =
+                reader.inherited.workload(object.metadata.namespace.as_deref().unwrap_or_default(), workload);
             let record = Record::of(&workload, Health::read(&kind.kind, object.text()), &reader.rotated);
             let listed = workload.sources().iter().count().max(workload.state().iter().count());
             check_names(reader, &record.uses, listed)?;
@@ -248,6 +255,7 @@ fn snapshots_used(template: &Template<'_>) -> (Vec<Use>, usize) {
                 live: false,
                 whole: reference.keys.is_none(),
                 excluded: false,
+                unless_labelled: ExcludedLabels::default(),
                 optional: reference.optional,
                 on_hold: false,
             })
@@ -397,7 +405,7 @@ impl<S: Subject<Key = Name>> Subject for InNamespace<S> {
 impl Subject for UsedSourcesSubject {
     type Object = PartialObject;
     type Key = Name;
-    /// Whether its own settings limit its changes, whether they do under its strategy, and its metadata.
+    /// Whether its own settings limit its changes, whether they do under what it inherits, and its metadata.
     type Reading = ([bool; 2], SourceMeta);
 
     fn key(&self, object: &Self::Object) -> Name {
@@ -407,17 +415,15 @@ impl Subject for UsedSourcesSubject {
     fn read(&self, object: &Self::Object, reader: &Reader) -> Self::Reading {
         let annotations = object.metadata.annotations.as_ref();
         let annotation = |key: &str| annotations?.get(key).map(String::as_str);
-        let strategy = reader.strategies.of(&self.1, annotation(annotations::STRATEGY));
         let own = SpreadPolicy::read(annotation).is_limited();
-        let under = |strategy| SpreadPolicy::under(Some(strategy), annotation).is_limited();
-        ([own, strategy.as_ref().map_or(own, under)], source_meta(&object.metadata))
+        ([own, reader.inherited.policy(&self.1, annotation).is_limited()], source_meta(&object.metadata))
     }
 
     fn apply(&self, state: &mut State, key: &Name, (is_limited, meta): Self::Reading, now: Timestamp) {
-        // A strategy may apply to all objects of a namespace, and nothing uses most of them.
-        let [own, with_strategy] = is_limited;
+        // What is inherited applies to all objects of a namespace, and nothing uses most of them.
+        let [own, with_inherited] = is_limited;
         let is_used = state.world.source(key).is_some();
-        state.world.set_limited(key, if is_used { with_strategy } else { own });
+        state.world.set_limited(key, if is_used { with_inherited } else { own });
         state.apply_source(key, Some(&meta), now);
     }
 
@@ -510,6 +516,10 @@ impl Subject for NamespacesSubject {
 
     fn known(&self, state: &State) -> Vec<Arc<str>> {
         state.world.namespaces().cloned().collect()
+    }
+
+    fn listed(&self, _state: &mut State, _now: Timestamp) {
+        self.0.send_replace(true);
     }
 }
 
@@ -656,12 +666,12 @@ mod tests {
         }
         check(
             "namespaces",
-            &[&NamespacesSubject],
+            &[&NamespacesSubject::default()],
             &mut state(&[]),
             &json!({"metadata": {"labels": {(annotations::ENABLED): "true"}}}),
         );
         let windows = json!({"metadata": {"annotations": {(annotations::WINDOW): "Mon"}}});
-        check("settings of namespaces", &[&NamespacesSubject], &mut state(&[]), &windows);
+        check("settings of namespaces", &[&NamespacesSubject::default()], &mut state(&[]), &windows);
     }
 
     /// Those of other namespaces and kinds have watches of their own.
@@ -738,7 +748,7 @@ mod tests {
             let mut state = state(&[]);
             let object = json!({"metadata": {"labels": {(annotations::GROUP): "g", (annotations::GROUP_REVERT): label}}});
             let object = PartialObject::from_text(&named("a", object));
-            take(&NamespacesSubject, &mut state, Event::Apply(object), &mut None, at(1));
+            take(&NamespacesSubject::default(), &mut state, Event::Apply(object), &mut None, at(1));
             assert_eq!(state.world.groups().reverts_with_group("a"), reverts, "{label:?}");
         }
     }
@@ -751,7 +761,7 @@ mod tests {
                 let object = json!({"metadata": {"labels": {(annotations::GROUP): label}}});
                 let text = named(name, object);
                 let object = PartialObject::from_text(&text);
-                take(&NamespacesSubject, &mut state, Event::Apply(object), &mut None, at(1));
+                take(&NamespacesSubject::default(), &mut state, Event::Apply(object), &mut None, at(1));
             }
             let source = Name::new("a", source("demo").object);
             assert_eq!(state.world.is_grouped(&source), is_grouped, "{label:?}");

@@ -52,6 +52,8 @@ fn wrong() -> Vec<(Vec<Setting<'static>>, &'static str)> {
         one("checkedSourceTimeoutSeconds", json!(0), "/checkedSourceTimeoutSeconds"),
         one("strategies", json!({"own": {"keep": 3}}), "/strategies/own"),
         one("strategy", json!("unknown"), "strategy: \"unknown\""),
+        one("defaults", json!({"keep": 3}), "/defaults"),
+        one("defaults", json!({"missing": "dney"}), "/defaults/missing"),
         one("excludedNamespaces", json!(["Prod"]), "/excludedNamespaces/0"),
         one("secrets.enabled", json!("yes"), "/secrets/enabled"),
         one("extraKinds", json!([{"group": "a.b", "version": "v1"}]), "/extraKinds/0"),

@@ -160,7 +160,7 @@ fn workload() -> Vec<Row> {
     ]
 }
 
-/// The strategies, for the program and for the commands.
+/// The strategies and defaults, for the program and for the commands.
 fn strategies() -> Vec<Row> {
     vec![
         row(
@@ -171,6 +171,20 @@ fn strategies() -> Vec<Row> {
             json!("careful"),
         ),
         row("strategy", json!("careful"), STRATEGIES, "/data/strategy", json!("careful")),
+        row(
+            "defaults",
+            json!({"on-undo": "hold", "max-in-flight": 3}),
+            DEPLOYMENT,
+            "/spec/template/spec/containers/0/env/4/value",
+            json!("{\"max-in-flight\":3,\"on-undo\":\"hold\"}"),
+        ),
+        row(
+            "defaults",
+            json!({"missing": "deny"}),
+            STRATEGIES,
+            "/data/defaults",
+            json!("{\"missing\":\"deny\"}"),
+        ),
         row(
             "strategies",
             json!({"careful": null, "steady": null, "immediate": null, "own": {"max-in-flight": 3}}),

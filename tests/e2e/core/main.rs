@@ -18,6 +18,7 @@ mod shared;
 mod availability;
 mod canary;
 mod commands;
+mod defaults;
 mod events;
 mod forged_reviews;
 mod group_failures;

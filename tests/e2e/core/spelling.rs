@@ -64,7 +64,7 @@ fn keys_without_effect_are_warned_about() {
         ),
         ("annotate", "configmap/demo", "mount=/etc/x", "it is an annotation of a workload"),
         ("annotate", "configmap/demo", "secrets-mode=live", "it is an annotation of a Namespace"),
-        ("annotate", namespace, "min-interval=1m", "it is an annotation of a workload"),
+        ("annotate", namespace, "track=false", "it is an annotation of a workload"),
         ("annotate", namespace, "window=always", "confrev.dev/window: \"always\" is not allowed"),
         ("annotate", namespace, "window=Mon-Fri 9:00-17:00", "use DAYS HH:MM-HH:MM ZONE"),
         ("annotate", namespace, "window=09:00-24:30", "no workload of the namespace rolls automatically"),

@@ -111,7 +111,7 @@ async fn only_the_api_server_is_answered() {
 #[test]
 fn rejects_options_that_need_others_or_are_wrong() {
     // An item that begins with dashes is an option, any other is a variable.
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["--client-name=a"], "--client-ca"),
         (&["--client-ca=/x", "--client-name="], "--client-name"),
         (&["CONFREV_CLIENT_NAME=a"], "--client-ca"),
@@ -126,6 +126,9 @@ fn rejects_options_that_need_others_or_are_wrong() {
         (&["--notify=http://a", "--notify-key=secret"], "whsec_"),
         (&["--notify=http://a", "--notify-format=teams"], "--notify-format"),
         (&["--notify=http://a", "--notify-source=my cluster"], "--notify-source"),
+        (&[r#"--strategies={"own": {"bake": "soon"}}"#], "strategy \"own\""),
+        (&[r#"--defaults={"min-interval": "soon"}"#], "--defaults: min-interval: \"soon\""),
+        (&[r#"CONFREV_DEFAULTS={"keep": 3}"#], "--defaults: \"keep\" is not inherited"),
     ];
     for (given, named) in cases {
         let mut confrev = Command::new(env!("CARGO_BIN_EXE_confrev"));

@@ -9,8 +9,8 @@ use confrev_core::{
     annotations,
     kinds::{Kinds, REVISION_KINDS, WorkloadKind},
     resolve::{
-        Carried, Decision, Facts, Health, NamespaceFacts, Need, Observed, Past, RefusedContents, Request,
-        RevisionsOf, Spares, Unmarked, Workload, decide,
+        Carried, Decision, Defaults, Facts, Health, NamespaceFacts, Need, Observed, Past, RefusedContents,
+        Request, RevisionsOf, Spares, Unmarked, Workload, decide,
     },
     snapshot::{Keying, Made, ObjectName, Rotated, SourceKind, snapshot_json},
 };
@@ -49,6 +49,8 @@ pub struct World {
     pub referrers: Health,
     /// Whether snapshots of Secrets are disabled in the installation.
     pub secrets_disabled: bool,
+    /// What the workloads inherit.
+    pub defaults: Defaults,
 }
 
 /// The result of an admission.
@@ -172,8 +174,8 @@ impl World {
         let parse = |new_text| Request {
             namespace: NAMESPACE,
             secrets: !self.secrets_disabled,
-            new: Workload::parse(kind, new_text).unwrap(),
-            old: old_text.as_ref().map(|text| Workload::parse(kind, text).unwrap()),
+            new: self.parse(kind, new_text),
+            old: old_text.as_ref().map(|text| self.parse(kind, text)),
             carried: Carried::default(),
         };
         let unmarked = Unmarked::of(&parse(&new_text), is_believed).unwrap_or_default();
@@ -186,6 +188,11 @@ impl World {
             json_patch::patch(&mut object, &decision.patch).unwrap();
         }
         Admitted { object, decision }
+    }
+
+    /// A workload under what it inherits.
+    fn parse<'w>(&self, kind: &'w WorkloadKind, text: &'w str) -> Workload<'w> {
+        Workload::parse(kind, text).unwrap().under(self.defaults.clone())
     }
 
     /// The decision on the creation of an object that is given as text.

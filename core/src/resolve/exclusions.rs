@@ -1,0 +1,208 @@
+//! References that stay as written, by the name of their source or by a label of it.
+
+use std::{fmt, sync::Arc};
+
+use crate::{
+    snapshot::{ObjectName, SourceKind, is_object_name},
+    wildcards,
+};
+
+/// The values that a list of exclusions may have, for messages.
+const ALLOWED: &str = "names of ConfigMaps, of Secrets as secret/NAME, both with * and ? as wildcards, or labels as KEY=VALUE, separated by commas";
+/// The value of a label that stands for any.
+const ANY: &str = "*";
+
+/// The most labels of a source that are known. Usual objects have ten, and nothing limits them but the size of an object.
+const MAX_LABELS: usize = 64;
+
+/// What a list of exclusions names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exclusions {
+    /// Names, with wildcards.
+    names: Vec<ObjectName>,
+    labels: ExcludedLabels,
+}
+
+/// Labels of sources to which references stay as written. Without any, it takes no memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExcludedLabels(Option<Arc<Box<[u64]>>>);
+
+/// The labels of a source, as hashes.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct LabelNames(Box<[u64]>);
+
+impl Exclusions {
+    /// Reads lists: of an installation, a namespace, a workload. An error has the values that are allowed.
+    pub(super) fn read<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, &'static str> {
+        let (mut names, mut labels) = (Vec::new(), Vec::new());
+        let items = lists.into_iter().flat_map(|list| list.split(',')).map(str::trim);
+        for item in items.filter(|item| !item.is_empty()) {
+            if let Some((key, value)) = item.split_once('=') {
+                labels.push(label(key, value).ok_or(ALLOWED)?);
+            } else {
+                names.push(name(item).ok_or(ALLOWED)?);
+            }
+        }
+        let labels = (!labels.is_empty()).then(|| Arc::new(labels.into()));
+        Ok(Self { names, labels: ExcludedLabels(labels) })
+    }
+
+    /// Whether a name of the list is that of this source.
+    pub fn names(&self, source: &ObjectName) -> bool {
+        let is_it =
+            |name: &ObjectName| name.kind == source.kind && wildcards::match_text(&name.name, &source.name);
+        self.names.iter().any(is_it)
+    }
+
+    /// The labels of the list.
+    pub const fn labels(&self) -> &ExcludedLabels {
+        &self.labels
+    }
+
+    /// The names without wildcards.
+    pub(super) fn exact(&self) -> impl Iterator<Item = &ObjectName> {
+        self.names.iter().filter(|name| !name.name.contains(wildcards::ALL))
+    }
+}
+
+impl ExcludedLabels {
+    /// Whether a source with these labels has one of them.
+    pub fn have(&self, labels: &LabelNames) -> bool {
+        self.0.as_ref().is_some_and(|known| known.iter().any(|label| labels.0.contains(label)))
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl LabelNames {
+    /// The labels of a source. Those beyond a limit exclude nothing.
+    pub(super) fn of<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> Self {
+        Self(labels.take(MAX_LABELS).flat_map(|(key, value)| [hash(key, value), hash(key, ANY)]).collect())
+    }
+}
+
+/// Hashes say nothing to a reader.
+impl fmt::Debug for LabelNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LabelNames({})", self.0.len() / 2)
+    }
+}
+
+/// Reads `NAME`, `configmap/NAME` or `secret/NAME`, with wildcards.
+fn name(item: &str) -> Option<ObjectName> {
+    let (kind, name) = match item.split_once('/') {
+        Some(("secret", name)) => (SourceKind::Secret, name),
+        Some(("configmap", name)) => (SourceKind::ConfigMap, name),
+        Some(_) => return None,
+        None => (SourceKind::ConfigMap, item),
+    };
+    let is_name = if name.contains(wildcards::ALL) {
+        // What is left of a name next to a wildcard may begin and end as no name does.
+        name.len() <= 253 && is_object_name(&format!("a{}a", name.replace(wildcards::ALL, "a")))
+    } else {
+        is_object_name(name)
+    };
+    is_name.then(|| ObjectName::new(kind, name))
+}
+
+/// Reads a label; any value is `*`.
+fn label(key: &str, value: &str) -> Option<u64> {
+    let (key, value) = (key.trim(), value.trim());
+    let is_word =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let (prefix, name) = key.split_once('/').unwrap_or(("", key));
+    let is_key =
+        !name.is_empty() && name.len() <= 63 && is_word(name) && prefix.len() <= 253 && is_word(prefix);
+    let is_value = value == ANY || (value.len() <= 63 && is_word(value));
+    (is_key && is_value).then(|| hash(key, value))
+}
+
+/// FNV-1a of 64 bits (RFC 9923) over the key, `=` and the value.
+fn hash(key: &str, value: &str) -> u64 {
+    let bytes = key.bytes().chain(*b"=").chain(value.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> ObjectName {
+        name(text).unwrap()
+    }
+
+    #[test]
+    fn list_names_sources_by_name_and_label() {
+        let list = Exclusions::read([
+            " a, secret/b.c ,configmap/d,,",
+            "*-rules,grafana_dashboard=1, example.com/kind=*",
+        ])
+        .unwrap();
+        for (name, is_named) in [
+            ("a", true),
+            ("d", true),
+            ("secret/b.c", true),
+            ("b.c", false),
+            ("secret/a", false),
+            ("x-rules", true),
+            ("secret/x-rules", false),
+        ] {
+            assert_eq!(list.names(&source(name)), is_named, "{name}");
+        }
+        let exact: Vec<_> = list.exact().map(ToString::to_string).collect();
+        assert_eq!(exact, ["ConfigMap \"a\"", "Secret \"b.c\"", "ConfigMap \"d\""]);
+        for (labels, has) in [
+            (&[("grafana_dashboard", "1")][..], true),
+            (&[("grafana_dashboard", "2"), ("app", "1")], false),
+            (&[("app", "x"), ("example.com/kind", "")], true),
+            (&[("example.com/kin", "d")], false),
+            (&[], false),
+        ] {
+            assert_eq!(list.labels().have(&LabelNames::of(labels.iter().copied())), has, "{labels:?}");
+        }
+        assert!(Exclusions::read(["a", ""]).unwrap().labels().is_empty());
+    }
+
+    #[test]
+    fn malformed_items_are_refused() {
+        for text in [
+            "A",
+            "a b",
+            "pod/a",
+            "secret/",
+            "a/b/c",
+            "-a",
+            "a.",
+            "a*B",
+            "secret/*/b",
+            "=1",
+            "a=b c",
+            "a/b/c=d",
+            "/=1",
+            "a==b",
+        ] {
+            assert!(Exclusions::read([text]).is_err(), "{text}");
+        }
+        for text in ["*", "a*", "*-a", "?", "secret/*", "a=", "a=*", "x.y/a=b"] {
+            assert!(Exclusions::read([text]).is_ok(), "{text}");
+        }
+    }
+
+    /// Test vectors of its authors, for the empty text and for "a".
+    #[test]
+    fn hash_is_the_standard_one() {
+        let of = |bytes: &[u8]| {
+            bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            })
+        };
+        assert_eq!(
+            (of(b""), of(b"a"), of(b"foobar")),
+            (0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8)
+        );
+        assert_eq!(hash("foo", "bar"), of(b"foo=bar"));
+    }
+}

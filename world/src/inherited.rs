@@ -1,0 +1,91 @@
+//! What sources and workloads inherit: from the installation, and from their namespaces.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use confrev_core::{
+    annotations,
+    resolve::{Defaults, Observed, SpreadPolicy, Strategies, Workload},
+};
+
+/// What a namespace gives to its objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceChoice {
+    /// The annotation `strategy`.
+    pub strategy: Option<Box<str>>,
+    /// The annotations that are inherited.
+    pub defaults: Defaults,
+}
+
+impl NamespaceChoice {
+    /// Reads the annotations of a Namespace.
+    pub fn read<'n>(annotation: impl Fn(&str) -> Option<&'n str>) -> Self {
+        let strategy = annotation(annotations::STRATEGY).map(|name| annotations::bounded(name).into());
+        Self { strategy, defaults: Defaults::of_namespace(annotation) }
+    }
+}
+
+/// What the installation and each namespace give to their objects. Clones share the choices of namespaces.
+#[derive(Clone, Debug, Default)]
+pub struct Inherited {
+    strategies: Arc<Strategies>,
+    defaults: Defaults,
+    /// The namespaces that choose anything.
+    of_namespaces: Arc<RwLock<HashMap<Arc<str>, NamespaceChoice>>>,
+}
+
+impl Inherited {
+    /// What the installation gives. No namespace has chosen anything yet.
+    pub fn new(strategies: Strategies, defaults: Defaults) -> Self {
+        Self { strategies: Arc::new(strategies), defaults, ..Self::default() }
+    }
+
+    /// Records what a namespace chooses. Returns what it chose before.
+    pub fn choose(&self, namespace: &Arc<str>, choice: NamespaceChoice) -> NamespaceChoice {
+        let mut choices = self.of_namespaces.write().unwrap_or_else(PoisonError::into_inner);
+        let before = if choice == NamespaceChoice::default() {
+            choices.remove(namespace)
+        } else {
+            choices.insert(Arc::clone(namespace), choice)
+        };
+        before.unwrap_or_default()
+    }
+
+    /// What the sources and workloads of a namespace inherit.
+    pub fn defaults(&self, namespace: &str) -> Defaults {
+        self.with_choice(namespace, |choice| {
+            choice.map_or_else(|| self.defaults.clone(), |choice| choice.defaults.under(&self.defaults))
+        })
+    }
+
+    /// A workload under what it inherits in this namespace.
+    pub fn workload<'w>(&self, namespace: &str, workload: Workload<'w>) -> Workload<'w> {
+        workload.under(self.defaults(namespace))
+    }
+
+    /// A source of this namespace, under the strategy that applies to it and what it inherits.
+    pub fn source(&self, namespace: &str, source: Observed) -> Observed {
+        let defaults = self.defaults(namespace);
+        let strategies = &self.strategies;
+        self.with_choice(namespace, |choice| source.under(strategies, strategy_of(choice), defaults))
+    }
+
+    /// The settings for the changes of a source in this namespace that has these annotations.
+    pub fn policy<'a>(&self, namespace: &str, annotation: impl Fn(&str) -> Option<&'a str>) -> SpreadPolicy {
+        let defaults = self.defaults(namespace);
+        let own = annotation(annotations::STRATEGY);
+        let strategy = self.with_choice(namespace, |choice| self.strategies.of(own, strategy_of(choice)));
+        SpreadPolicy::under(strategy.as_ref(), &defaults, |key| annotation(key))
+    }
+
+    fn with_choice<T>(&self, namespace: &str, use_it: impl FnOnce(Option<&NamespaceChoice>) -> T) -> T {
+        let choices = self.of_namespaces.read().unwrap_or_else(PoisonError::into_inner);
+        use_it(choices.get(namespace))
+    }
+}
+
+fn strategy_of(choice: Option<&NamespaceChoice>) -> Option<&str> {
+    choice?.strategy.as_deref()
+}
