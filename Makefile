@@ -42,7 +42,7 @@ IMAGE_LLD = $(wildcard $(shell rustc --print sysroot)/lib/rustlib/$(shell rustc 
 IMAGE_LINK = $(addprefix -C link-arg=,$(if $(IMAGE_LLD),-fuse-ld=lld -B$(IMAGE_LLD) -Wl$(COMMA)--icf=all))
 COMMA = ,
 
-.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node older-image nodes compatibility test-waves node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew plugin docs recording picture pictures dashboard-figures clean instructions fuzz static bench bench-quick bench-large bench-slo soak
+.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node older-image nodes compatibility test-waves outages node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew plugin docs recording picture pictures dashboard-figures clean instructions fuzz static bench bench-quick bench-large bench-slo soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -163,6 +163,9 @@ instructions: ## Count the instructions of a decision, and write the figures tha
 test-waves: controlplane ## Move 2,000 workloads in 200 namespaces of a group in waves, while confrev is killed (many minutes)
 	CONFREV_WAVES_WORKLOADS=2000 CONFREV_WAVES_NAMESPACES=200 $(CONTROLPLANE) run -- \
 		$(CARGO) test --locked --test storms failed_change_comes_back_in_all_namespaces -- --nocapture
+
+outages: controlplane ## Replay three outages with plain Kubernetes, a restarting controller and each strategy (many minutes)
+	$(CONTROLPLANE) run -- $(CARGO) test --locked --test storms replays_outages -- --ignored --nocapture
 
 # CONFREV_SOAK_WORKLOADS sets another number of workloads.
 soak: controlplane ## Change the ConfigMaps of 1,000 workloads five times a second, and check that nothing grows (MINUTES, 60)

@@ -16,12 +16,13 @@ const FOLDERS: [&str; 9] = [
 ];
 
 /// The files that measure times to print them or to wait, and the use of the times.
-const MEASURE: [(&str, &str); 12] = [
+const MEASURE: [(&str, &str); 13] = [
     ("tests/controlplane/src", "prints how long builds and suites took"),
     ("tests/endurance/chaos/main.rs", "prints how long each fault took"),
     ("tests/endurance/chaos/replicas.rs", "waits between two kills"),
     ("tests/endurance/storms/soak.rs", "prints when each sample was taken"),
     ("tests/endurance/storms/changing_config_map.rs", "waits between two changes"),
+    ("tests/endurance/storms/outages.rs", "prints how long each outage took"),
     ("tests/e2e/node/confrev_pods.rs", "prints the slowest write of an outage"),
     ("tests/e2e/appliers/argo_cd.rs", "waits until the next second"),
     ("tests/e2e/appliers/recording.rs", "writes the times of a recording"),

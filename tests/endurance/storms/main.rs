@@ -14,6 +14,7 @@ mod changing_config_map;
 mod group_waves;
 mod many_workloads;
 mod max_in_flight;
+mod outages;
 mod repeated_syncs;
 mod restart;
 mod shared;

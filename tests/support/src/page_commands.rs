@@ -15,7 +15,7 @@ const ENGINE: &str = "it needs a cluster of containers, or a container engine";
 const INTERNET: &str = "it needs a registry";
 
 /// Pages, their commands that are not run, and the reasons.
-pub const NOT_RUN: [(&str, &str, &str); 15] = [
+pub const NOT_RUN: [(&str, &str, &str); 16] = [
     ("README.md", "make demo", COMPILES),
     ("README.md", "make test", "it runs this test"),
     ("docs/install.md", "make build", COMPILES),
@@ -28,6 +28,7 @@ pub const NOT_RUN: [(&str, &str, &str); 15] = [
     ("docs/reliability.md", "make fuzz MINUTES=20", "it needs a nightly compiler and cargo-fuzz"),
     ("docs/reliability.md", "make test-waves", "it takes many minutes; a smaller form is in storms"),
     ("docs/reliability.md", "make soak MINUTES=60", "it takes an hour"),
+    ("docs/replayed-outages.md", "make outages", "it takes many minutes"),
     ("docs/performance.md", "make bench", "it takes ten minutes, and needs the machine to itself"),
     (
         "docs/commands.md",
