@@ -255,7 +255,7 @@ fn odd_counts(observed: &Observed) -> Vec<String> {
     let max = observed.annotation(annotations::MAX_IN_FLIGHT);
     if max.is_some_and(|text| parse_max_in_flight(&text).is_none()) {
         warnings.push(format!(
-            "annotation {}: not a count of at least 1, so rolls are not limited",
+            "annotation {}: not a count of at least 1, so it does not count",
             annotations::MAX_IN_FLIGHT
         ));
     }
@@ -321,6 +321,9 @@ fn effects<A: Api>(context: &Context<A>, source: &Name, observed: &Observed) -> 
             continue;
         }
         let uses = || record.uses.iter().filter(|used| used.source == source.object);
+        if uses().all(|used| used.excludes(observed.labels())) {
+            continue;
+        }
         // The gate keeps the snapshot of a workload that has one. Whether it has one may follow from a stored Secret.
         let has_snapshot = !is_secret && uses().any(|used| used.snapshot.is_some());
         let reads = record.reads(&source.object).map_or(&[][..], |reads| &reads.keys);

@@ -19,6 +19,7 @@ pub(super) async fn mutate<A: Api>(
     review: &Review<'_>,
     is_marked: bool,
 ) -> Answer {
+    learn_namespace(context, call, review).await;
     let request = match read(context, review, review.object()) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
@@ -64,6 +65,7 @@ pub(super) async fn validate<A: Api>(
     call: &Caller,
     review: &Review<'_>,
 ) -> Answer {
+    learn_namespace(context, call, review).await;
     let request = match read(context, review, review.object()) {
         Ok(Some(request)) => request,
         Ok(None) => return Answer::allowed(),
@@ -80,6 +82,19 @@ pub(super) async fn validate<A: Api>(
         Ok(decision) => decision.denial.map_or_else(Answer::allowed, Answer::denied),
         Err(unavailable) => unavailable,
     }
+}
+
+/// Reads what a namespace gives to its workloads, if the watch has not reported the namespace yet: a tool may have created it just now,
+/// together with the workload.
+async fn learn_namespace<A: Api>(context: &HandlerState<A>, call: &Caller, review: &Review<'_>) {
+    let namespace = review.namespace();
+    if namespace.is_empty() || !review.is_write() || context.shared.knows_namespace(namespace) {
+        return;
+    }
+    let share = context.reads.share(call.client.clone(), call.deadline);
+    let api = context.api.metered(share.meter());
+    // The call records it. Without it, the settings of the installation apply.
+    let _ = tokio::time::timeout_at(call.deadline, api.namespace(namespace)).await;
 }
 
 /// The decision within the deadline, or the answer that says why there is none.

@@ -64,6 +64,29 @@ impl RotatedFlag {
     }
 }
 
+/// Settings that objects inherit from the installation, for `serve` and for the commands that read manifests.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct DefaultsFlag {
+    /// Settings that objects inherit which neither they nor their namespaces have, as JSON: {"on-undo": "hold", "min-interval": "1m"}. Also
+    /// missing, max-in-flight, exclude.
+    #[arg(
+        long,
+        env = "CONFREV_DEFAULTS",
+        default_value = "{}",
+        hide_default_value = true,
+        value_name = "JSON"
+    )]
+    defaults: String,
+}
+
+impl DefaultsFlag {
+    /// The settings; an error names the option and what cannot be followed.
+    pub(super) fn in_force(&self) -> Result<Defaults, String> {
+        let text = if self.defaults.is_empty() { "{}" } else { &self.defaults };
+        Defaults::parse(text).map_err(|error| format!("--defaults: {error}"))
+    }
+}
+
 /// What objects inherit from the installation.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct InheritedFlags {
@@ -80,16 +103,8 @@ pub(super) struct InheritedFlags {
     /// The strategy of all sources for which neither they nor their namespaces choose one.
     #[arg(long, env = "CONFREV_STRATEGY", value_name = "NAME")]
     strategy: Option<String>,
-    /// Settings that objects inherit which neither they nor their namespaces have, as JSON: {"on-undo": "hold", "min-interval": "1m"}. Also
-    /// missing, max-in-flight, exclude.
-    #[arg(
-        long,
-        env = "CONFREV_DEFAULTS",
-        default_value = "{}",
-        hide_default_value = true,
-        value_name = "JSON"
-    )]
-    defaults: String,
+    #[command(flatten)]
+    defaults: DefaultsFlag,
 }
 
 impl InheritedFlags {
@@ -97,8 +112,7 @@ impl InheritedFlags {
     pub(super) fn in_force(&self) -> Result<Inherited, String> {
         let strategies = Strategies::parse(&self.strategies, self.strategy.as_deref());
         let strategies = strategies.map_err(|error| format!("--strategies: {error}"))?;
-        let defaults = Defaults::parse(&self.defaults).map_err(|error| format!("--defaults: {error}"))?;
-        Ok(Inherited::new(strategies, defaults))
+        Ok(Inherited::new(strategies, self.defaults.in_force()?))
     }
 }
 

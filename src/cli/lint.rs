@@ -7,15 +7,16 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    flags::{KindFlag, RotatedFlag},
+    flags::{DefaultsFlag, KindFlag, RotatedFlag},
     lint_report::{self, Finding, Level, Location, ReportFormat, Rule},
     manifests::{self, Manifest, ManifestError, ManifestFlags},
     render::{Given, workload_kind},
 };
 use crate::{
     admission::{invalid_setting, odd_settings},
+    gate_settings::Texts,
     kinds::Kinds,
-    resolve::{Carried, Observed, Request, Workload},
+    resolve::{Carried, Defaults, Observed, Request, Workload},
     snapshot::Rotated,
 };
 
@@ -38,13 +39,17 @@ pub(super) struct LintOptions {
     kinds: KindFlag,
     #[command(flatten)]
     rotated: RotatedFlag,
+    #[command(flatten)]
+    defaults: DefaultsFlag,
 }
 
 /// Runs the command.
 pub(super) fn run(options: &LintOptions) -> Result<(), Failure> {
     let texts = options.manifests.read_texts()?;
     let kinds = options.kinds.in_force();
-    let Checked { objects, findings } = check(&kinds, texts, options.rotated.in_force(), &options.namespace)?;
+    let defaults = options.defaults.in_force().map_err(Failure::Usage)?;
+    let of_installation = (options.rotated.in_force(), defaults);
+    let Checked { objects, findings } = check(&kinds, texts, of_installation, &options.namespace)?;
     lint_report::print(options.output, &objects, &findings)?;
     let is_error = |finding: &&Finding| options.strict || finding.level == Level::Error;
     match findings.iter().filter(is_error).count() {
@@ -65,7 +70,7 @@ struct Checked {
 fn check(
     kinds: &Kinds,
     texts: Vec<Result<Vec<Manifest>, ManifestError>>,
-    rotated: Rotated,
+    (rotated, defaults): (Rotated, Defaults),
     default: &str,
 ) -> Result<Checked, Failure> {
     let (mut objects, mut findings) = (Vec::new(), Vec::new());
@@ -95,7 +100,7 @@ fn check(
         }
     }
     // What was read does not fail.
-    let mut given = Given::read(kinds, &readable, default)?;
+    let mut given = Given::read(kinds, &readable, default, defaults)?;
     // The content is checked where it is, and not again for each workload.
     (given.rotated, given.ignores_schemas) = (rotated, true);
     for (place, (file, object)) in places.iter().zip(&readable) {
@@ -104,6 +109,12 @@ fn check(
         if let Ok(Some(observed)) = source(file, object) {
             objects.push((file.clone(), name.clone()));
             check_source(place, &name, namespace, &observed, &given, &mut findings);
+        } else if (&object["apiVersion"], &object["kind"]) == (&"v1".into(), &"Namespace".into()) {
+            objects.push((file.clone(), name.clone()));
+            let invalid =
+                Texts::of_namespace(|key| object["metadata"]["annotations"][key].as_str()).invalid();
+            findings
+                .extend(invalid.into_iter().map(|text| Finding::error(Rule::Setting, place, &name, text)));
         } else if let Some(kind) = workload_kind(kinds, object) {
             objects.push((file.clone(), name.clone()));
             let text = object.to_string();
@@ -186,7 +197,7 @@ mod tests {
     /// The findings of a text, each as `LEVEL RULE MESSAGE`.
     fn found(text: &str) -> Vec<String> {
         let texts = vec![manifests::parse("f", text)];
-        let checked = check(&Kinds::default(), texts, Rotated::default(), "default");
+        let checked = check(&Kinds::default(), texts, (Rotated::default(), Defaults::default()), "default");
         let findings = checked.unwrap_or_else(|_| panic!("manifests")).findings;
         let text = |finding: &Finding| {
             let (level, rule) = (finding.level.as_str(), finding.rule.as_str());

@@ -54,7 +54,7 @@ impl Rule {
         match self {
             Self::Yaml => "A file that is no YAML",
             Self::Source => "A ConfigMap or Secret that the API server refuses",
-            Self::Setting => "A setting of a ConfigMap or Secret that is invalid or has no effect",
+            Self::Setting => "A setting of a ConfigMap, Secret or Namespace that is invalid or has no effect",
             Self::Schema => "Content that does not match its schema",
             Self::Workload => "A workload that admission refuses",
             Self::Reference => "A reference or a setting of a workload that admission warns about",

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     failure::Failure,
-    flags::{KindFlag, RotatedFlag},
+    flags::{DefaultsFlag, KindFlag, RotatedFlag},
     manifests::{self, ManifestFlags},
     output::{self, OutputFlag, OutputFormat},
 };
@@ -16,8 +16,8 @@ use crate::{
     annotations,
     kinds::{Kinds, WorkloadKind},
     resolve::{
-        self, Carried, Decision, Facts, NamespaceFacts, NamespaceOptIn, Need, Observed, Request, Spares,
-        Workload,
+        self, Carried, Decision, Defaults, Facts, NamespaceFacts, NamespaceOptIn, Need, Observed, Request,
+        Spares, Strategies, Workload,
     },
     schema::Schemas,
     snapshot::{Made, ObjectName, Rotated, snapshot_json},
@@ -45,6 +45,8 @@ pub(super) struct RenderOptions {
     #[command(flatten)]
     rotated: RotatedFlag,
     #[command(flatten)]
+    defaults: DefaultsFlag,
+    #[command(flatten)]
     output: OutputFlag,
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Given {
     pub(super) objects: BTreeMap<(String, ObjectName), Observed>,
     namespaces: BTreeMap<String, NamespaceFacts>,
     workloads: Vec<(String, Value)>,
-    /// What the Namespaces give to their workloads.
+    /// What the installation and the Namespaces give to their workloads.
     pub(super) inherited: Inherited,
     pub(super) rotated: Rotated,
     /// Whether every content counts as matching its schema.
@@ -91,7 +93,9 @@ fn render(
     all: &[(String, Value)],
     options: &RenderOptions,
 ) -> Result<(Vec<Value>, Vec<String>), Failure> {
-    let given = Given { rotated: options.rotated.in_force(), ..Given::read(kinds, all, &options.namespace)? };
+    let defaults = options.defaults.in_force().map_err(Failure::Usage)?;
+    let given = Given::read(kinds, all, &options.namespace, defaults)?;
+    let given = Given { rotated: options.rotated.in_force(), ..given };
     let (mut rendered, mut warnings) = (Vec::new(), Vec::new());
     for (file, object) in all {
         let Some(kind) = workload_kind(kinds, object) else {
@@ -143,8 +147,14 @@ pub(super) fn workload_kind<'k>(kinds: &'k Kinds, object: &Value) -> Option<&'k 
 
 impl Given {
     /// The objects of manifests. Those without a namespace are in `default`.
-    pub(super) fn read(kinds: &Kinds, all: &[(String, Value)], default: &str) -> Result<Self, Failure> {
-        let mut given = Self::default();
+    pub(super) fn read(
+        kinds: &Kinds,
+        all: &[(String, Value)],
+        default: &str,
+        defaults: Defaults,
+    ) -> Result<Self, Failure> {
+        let mut given =
+            Self { inherited: Inherited::new(Strategies::default(), defaults), ..Self::default() };
         for (file, object) in all {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or(default).to_owned();
             if let Some(source) = manifests::source(file, object)? {
@@ -263,6 +273,7 @@ mod tests {
             secrets: false,
             kinds: KindFlag::default(),
             rotated: RotatedFlag::default(),
+            defaults: DefaultsFlag::default(),
             output: OutputFlag::default(),
         };
         let objects = manifests::objects("f", text).unwrap();

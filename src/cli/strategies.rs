@@ -1,6 +1,6 @@
 //! What objects inherit from the installation and their namespaces, and the contents that the installation refuses, for the commands.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::Method;
 use serde_json::Value;
@@ -22,19 +22,21 @@ const CONFIG_MAP: &str = "confrev-strategies";
 
 /// How long the list of refused contents counts as known. Some commands wait for hours, and the dashboard runs for days.
 const RECENT: Duration = Duration::from_secs(5);
+/// The same, for what each namespace gives to its objects.
+const RECENT_NAMESPACE: Duration = Duration::from_secs(30);
 
 /// When the list of refused contents was read, and what it said.
 type ReadList = (Instant, Arc<RefusedContents>);
 
-/// What the installation and namespaces give to sources and workloads, read once when it is needed.
+/// What the installation and namespaces give to sources and workloads, read when it is needed.
 #[derive(Clone, Debug)]
 pub(super) struct InstalledStrategies {
     /// The namespace in which confrev is installed.
     home: String,
     installed: Arc<OnceCell<Installed>>,
     refused: Arc<Mutex<Option<ReadList>>>,
-    /// The namespaces that were read.
-    entered: Arc<Mutex<BTreeSet<String>>>,
+    /// When each namespace was read.
+    entered: Arc<Mutex<BTreeMap<String, Instant>>>,
 }
 
 /// What the installation gives.
@@ -88,14 +90,14 @@ impl InstalledStrategies {
     pub(super) async fn enter(&self, api: &KubeApi, namespace: &str) -> Result<(), ApiError> {
         let installed = self.installed(api).await?;
         let mut entered = self.entered.lock().await;
-        if entered.contains(namespace) {
+        if entered.get(namespace).is_some_and(|read| read.elapsed() < RECENT_NAMESPACE) {
             return Ok(());
         }
         match get(api, format!("/api/v1/namespaces/{namespace}")).await {
             Err(error) if error.is_not_found() || error.is_missing_right() => {}
             found => installed.choose(namespace, &found?),
         }
-        entered.insert(namespace.to_owned());
+        entered.insert(namespace.to_owned(), Instant::now());
         Ok(())
     }
 
@@ -110,7 +112,7 @@ impl InstalledStrategies {
         for namespace in found["items"].as_array().into_iter().flatten() {
             let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
             installed.choose(name, namespace);
-            entered.insert(name.to_owned());
+            entered.insert(name.to_owned(), Instant::now());
         }
         Ok(())
     }
@@ -130,13 +132,19 @@ impl InstalledStrategies {
             Some(text("strategy").unwrap_or_default()),
         );
         let defaults = Defaults::parse(text("defaults").unwrap_or("{}"));
-        let what = || format!("ConfigMap {CONFIG_MAP} in namespace {}", self.home);
-        match (strategies, defaults) {
+        Ok(match (strategies, defaults) {
             (Ok(strategies), Ok(defaults)) => {
-                Ok(Installed { inherited: Inherited::new(strategies, defaults), is_unknown: false })
+                Installed { inherited: Inherited::new(strategies, defaults), is_unknown: false }
             }
-            (Err(reason), _) | (_, Err(reason)) => Err(ApiError::Answer { what: what(), reason }),
-        }
+            // A newer installation may have settings that this program does not know.
+            (Err(reason), _) | (_, Err(reason)) => {
+                let home = &self.home;
+                output::warn_once(&format!(
+                    "ConfigMap {CONFIG_MAP} in namespace {home}: {reason}: the answer is without its strategies and defaults"
+                ));
+                Installed { is_unknown: true, ..Installed::default() }
+            }
+        })
     }
 
     /// The contents that the installation refuses; none if there is no such list, or the user may not read it.

@@ -33,7 +33,10 @@ use crate::{
         metrics::{EventOutcome, Limit},
         traces,
     },
-    world::{DigestKeys, Inherited, MAX_NAMES, Owner, Precondition, RefusedList, Version, WorkloadKey},
+    world::{
+        DigestKeys, Inherited, MAX_NAMES, NamespaceChoice, Owner, Precondition, RefusedList, Version,
+        WorkloadKey,
+    },
 };
 
 /// The name of confrev in `managedFields`. kube's request builder would set it too, but needs the object's name apart from its
@@ -469,6 +472,8 @@ impl Api for KubeApi {
             other => other?,
         };
         let value: Value = parse(&bytes, &path)?;
+        let choice = NamespaceChoice::read(|key| value["metadata"]["annotations"][key].as_str());
+        self.inherited.choose(&namespace.into(), choice);
         Ok(NamespaceFacts {
             opt_in: NamespaceOptIn::read(value["metadata"]["labels"][annotations::ENABLED].as_str()),
             secrets: value["metadata"]["annotations"][annotations::SECRETS] == "true",

@@ -40,7 +40,8 @@ struct Inner {
     clock: Mutex<Clock>,
     changed: Arc<Notify>,
     namespaces: watch::Sender<usize>,
-    relists: watch::Sender<usize>,
+    /// How often all watches that leave objects out, and those of workloads alone, were to list their objects again.
+    relists: watch::Sender<[usize; 2]>,
     lists: Arc<Semaphore>,
     lists_done: Arc<InitialLists>,
     vitals: Vitals,
@@ -87,7 +88,7 @@ impl Shared {
             clock: Mutex::new(Clock::new()),
             changed: Arc::new(Notify::new()),
             namespaces: watch::Sender::new(0),
-            relists: watch::Sender::new(0),
+            relists: watch::Sender::new([0; 2]),
             lists: Arc::new(Semaphore::new(LISTS)),
             lists_done: Arc::new(lists_done),
             vitals: Vitals::new(),
@@ -168,6 +169,12 @@ impl Shared {
         &self.0.reader.rotated
     }
 
+    /// Whether the watch has reported a namespace. Before all namespaces are listed, this is not known.
+    pub fn knows_namespace(&self, namespace: &str) -> bool {
+        let state = self.lock();
+        !state.world.is_synced() || state.world.knows_namespace(namespace)
+    }
+
     /// What the sources and workloads of reviews inherit.
     pub fn inherited(&self) -> &Inherited {
         &self.0.reader.inherited
@@ -245,15 +252,18 @@ impl Shared {
     }
 
     /// Reports every request to list objects again, from now on.
-    pub(super) fn relists(&self) -> watch::Receiver<usize> {
+    pub(super) fn relists(&self) -> watch::Receiver<[usize; 2]> {
         self.0.relists.subscribe()
     }
 
-    /// Makes watches list their objects again, if some were left out that may fit now.
+    /// Makes watches list their objects again, if some were left out that may fit now, or workloads inherit other settings.
     pub(super) fn relist_if_due(&self) {
         let now = self.now();
-        if self.lock().take_relist(now) {
-            self.0.relists.send_modify(|number| *number += 1);
+        let due = self.lock().take_relists(now);
+        if due != [false; 2] {
+            self.0.relists.send_modify(|numbers| {
+                numbers.iter_mut().zip(due).for_each(|(number, due)| *number += usize::from(due));
+            });
         }
     }
 

@@ -204,7 +204,7 @@ impl Replica {
     /// Delivers up to `limit` events of one watch. Returns whether there was any.
     pub(crate) fn deliver(&mut self, watch: usize, limit: usize, store: &Store, now: Timestamp) -> bool {
         let count = self.feeds.len() + self.sources.len();
-        if self.shared.lock().take_relist(now) {
+        if self.shared.lock().take_relists(now) != [false; 2] {
             for (_, feed) in &mut self.feeds {
                 feed.relist(store);
             }

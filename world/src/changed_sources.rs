@@ -73,11 +73,12 @@ impl World {
         let is_served = self.config.served.contains(namespace);
         let settings = if is_served { settings } else { NamespaceSettings::default() };
         let has_live_secrets = settings.live_secrets;
+        let choice = settings.choice.clone();
         let old = self.groups.set(namespace, settings);
         self.update_grouped(namespace);
-        let choice =
-            self.groups.settings(namespace).map(|settings| settings.choice.clone()).unwrap_or_default();
-        if self.config.inherited.choose(namespace, choice.clone()) != choice {
+        // Admission may know the choice already.
+        self.config.inherited.choose(namespace, choice.clone());
+        if old.choice != choice {
             self.outdate(namespace, changes, |_| true);
         } else if old.live_secrets != has_live_secrets {
             self.outdate(namespace, changes, |name| name.object.kind == SourceKind::Secret);

@@ -42,15 +42,14 @@ impl Inherited {
         Self { strategies: Arc::new(strategies), defaults, ..Self::default() }
     }
 
-    /// Records what a namespace chooses. Returns what it chose before.
-    pub fn choose(&self, namespace: &Arc<str>, choice: NamespaceChoice) -> NamespaceChoice {
+    /// Records what a namespace chooses.
+    pub fn choose(&self, namespace: &Arc<str>, choice: NamespaceChoice) {
         let mut choices = self.of_namespaces.write().unwrap_or_else(PoisonError::into_inner);
-        let before = if choice == NamespaceChoice::default() {
-            choices.remove(namespace)
+        if choice == NamespaceChoice::default() {
+            choices.remove(namespace);
         } else {
-            choices.insert(Arc::clone(namespace), choice)
-        };
-        before.unwrap_or_default()
+            choices.insert(Arc::clone(namespace), choice);
+        }
     }
 
     /// What the sources and workloads of a namespace inherit.

@@ -51,6 +51,11 @@ impl World {
         self.namespace_uids.keys()
     }
 
+    /// Whether a namespace is known to exist.
+    pub fn knows_namespace(&self, namespace: &str) -> bool {
+        self.namespace_uids.contains_key(namespace)
+    }
+
     /// A namespace as an owner; `None` if its uid is not known.
     pub fn namespace_owner(&self, namespace: &str) -> Option<Owner> {
         let (name, uid) = self.namespace_uids.get_key_value(namespace)?;

@@ -62,6 +62,8 @@ const TIE: usize = 160;
 const ENTRY: usize = 96;
 /// The bytes of a setting that is a gate, beside its value.
 const SETTING: usize = 32;
+/// A label that excludes sources.
+const LABEL: usize = 8;
 /// A text, beside its length.
 const TEXT: usize = 64;
 
@@ -331,6 +333,8 @@ pub(super) fn of_workload(key: &WorkloadKey, record: &Record) -> usize {
         + names(uses, USE).sum::<usize>().saturating_sub(if uses.is_empty() { 0 } else { FIRST_USE })
         + ties.iter().map(of_tie).sum::<usize>()
         + gates.iter().map(|(_, value)| SETTING + text(value)).sum::<usize>()
+        // All references share them.
+        + uses.first().map_or(0, |used| LABEL * used.unless_labelled.len())
 }
 
 /// The bytes of a source in bind mode.

@@ -73,7 +73,11 @@ impl Texts {
             let text = self.get(setting.key)?;
             Some(refused(setting.key, text, (setting.check)(text).err()?))
         };
-        SETTINGS.iter().filter_map(invalid).collect()
+        let inherited = self.iter().filter_map(|(key, text)| {
+            let allowed = defaults::malformed(key, text)?;
+            Some(refused(key, text, allowed))
+        });
+        SETTINGS.iter().filter_map(invalid).chain(inherited).collect()
     }
 
     fn get(&self, key: &str) -> Option<&str> {

@@ -8,6 +8,7 @@ use std::{
 use super::{
     Decision, Ensure, Facts, Health, Need, Observed, Pass, Request, Seen,
     effects::{self, Marks, Resolution},
+    exclusions::Exclusions,
     holds::{self, HoldRule, Holds},
     misplaced, mount,
     optin::{Giver, OptIn, opt_in, was_decided_on},
@@ -186,7 +187,9 @@ impl<'r> Resolver<'r> {
         let source_of = |kind, name: &str| {
             [&self.prior, &self.stated].into_iter().find_map(|map| map.source_of(kind, name)).cloned()
         };
-        let excluded = (annotations::EXCLUDE, self.policy.exclude.exact(), "its exclusion");
+        let own = self.request.new.annotation(annotations::EXCLUDE).map(|own| Exclusions::read([own]));
+        let own = own.and_then(Result::ok).unwrap_or_default();
+        let excluded = (annotations::EXCLUDE, own.exact().iter(), "its exclusion");
         self.warnings.extend(misplaced::unused_names(self.request, excluded, used.names(), source_of));
         if let Some(plan) = self.plan.as_ref().filter(|plan| !plan.is_automatic) {
             let moved = (annotations::ROLL, plan.moves.keys(), "its move");
@@ -198,6 +201,12 @@ impl<'r> Resolver<'r> {
                 ));
             }
         }
+    }
+
+    /// Whose annotation a setting is, for messages, if it is not the workload's own.
+    pub(super) fn whose(&self, key: &str) -> &'static str {
+        let settings = self.request.old.as_ref().filter(|_| self.keeps_settings).unwrap_or(&self.request.new);
+        if settings.annotation(key).is_some() { "" } else { " of its namespace or of the installation" }
     }
 
     fn run(mut self, giver: Giver) -> Pass {
@@ -257,8 +266,9 @@ impl<'r> Resolver<'r> {
             return Resolver { moves_hold: true, ..again }.run(giver);
         }
         if self.policy.missing == MissingPolicy::Deny && !self.missing.is_empty() {
+            let whose = self.whose(annotations::MISSING);
             let mut errors = self.missing;
-            errors.push(format!("annotation {} is \"deny\"", annotations::MISSING));
+            errors.push(format!("annotation {}{} is \"deny\"", annotations::MISSING, whose));
             return Pass::Decided(denied(self.request, &errors));
         }
         if self.policy.missing == MissingPolicy::Warn {
@@ -541,7 +551,7 @@ impl<'r> Resolver<'r> {
             return Ok(identity.map(|identity| ObjectName::new(object.kind, identity.source.clone())));
         }
         // Nor does a name prove anything, but a snapshot that exists nowhere is of no use: the reference is one to its source.
-        let is_ours = !self.is_out_of_reach(object) && !self.policy.exclude.names(object);
+        let is_ours = !self.is_out_of_reach(object) && !self.policy.exclude.exact().contains(object);
         let named = || source_of_name(&object.name).map(|source| ObjectName::new(object.kind, source));
         Ok(entered(&self.stated).or_else(|| named().filter(|_| is_ours)))
     }

@@ -89,6 +89,13 @@ impl Defaults {
         }
     }
 
+    /// Those that workloads have.
+    #[must_use]
+    pub fn of_workloads(&self) -> Self {
+        let of_workload = |(key, _): &&Setting| *key != annotations::MAX_IN_FLIGHT;
+        Self::of(self.0.iter().flat_map(|settings| settings.iter()).filter(of_workload).cloned().collect())
+    }
+
     /// The value of an annotation; `None` if it is not inherited.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0

@@ -1,6 +1,6 @@
 //! References that stay as written, by the name of their source or by a label of it.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use crate::{
     snapshot::{ObjectName, SourceKind, is_object_name},
@@ -8,7 +8,10 @@ use crate::{
 };
 
 /// The values that a list of exclusions may have, for messages.
-const ALLOWED: &str = "names of ConfigMaps, of Secrets as secret/NAME, both with * and ? as wildcards, or labels as KEY=VALUE, separated by commas";
+const ALLOWED: &str = "names of ConfigMaps, of Secrets as secret/NAME, both with * and ? as wildcards, or labels as KEY=VALUE, separated by \
+                       commas, at most 64 labels and 64 names with wildcards";
+/// The most labels and the most names with wildcards of a list. Each reference is compared with all of them.
+const MOST: usize = 64;
 /// The value of a label that stands for any.
 const ANY: &str = "*";
 
@@ -18,8 +21,9 @@ const MAX_LABELS: usize = 64;
 /// What a list of exclusions names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclusions {
-    /// Names, with wildcards.
-    names: Vec<ObjectName>,
+    /// Names without wildcards.
+    names: BTreeSet<ObjectName>,
+    patterns: BTreeSet<ObjectName>,
     labels: ExcludedLabels,
 }
 
@@ -34,41 +38,56 @@ pub struct LabelNames(Box<[u64]>);
 impl Exclusions {
     /// Reads lists: of an installation, a namespace, a workload. An error has the values that are allowed.
     pub(super) fn read<'t>(lists: impl IntoIterator<Item = &'t str>) -> Result<Self, &'static str> {
-        let (mut names, mut labels) = (Vec::new(), Vec::new());
-        let items = lists.into_iter().flat_map(|list| list.split(',')).map(str::trim);
-        for item in items.filter(|item| !item.is_empty()) {
-            if let Some((key, value)) = item.split_once('=') {
-                labels.push(label(key, value).ok_or(ALLOWED)?);
-            } else {
-                names.push(name(item).ok_or(ALLOWED)?);
+        let (mut read, mut labels) = (Self::default(), BTreeSet::new());
+        for list in lists {
+            let (mut own_patterns, mut own_labels) = (0, 0);
+            for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+                if let Some((key, value)) = item.split_once('=') {
+                    own_labels += 1;
+                    labels.insert(label(key, value).ok_or(ALLOWED)?);
+                } else if item.contains(wildcards::ALL) {
+                    own_patterns += 1;
+                    read.patterns.insert(name(item).ok_or(ALLOWED)?);
+                } else {
+                    read.names.insert(name(item).ok_or(ALLOWED)?);
+                }
+                if own_patterns.max(own_labels) > MOST {
+                    return Err(ALLOWED);
+                }
             }
         }
-        let labels = (!labels.is_empty()).then(|| Arc::new(labels.into()));
-        Ok(Self { names, labels: ExcludedLabels(labels) })
+        let labels = (!labels.is_empty()).then(|| Arc::new(labels.into_iter().collect()));
+        Ok(Self { labels: ExcludedLabels(labels), ..read })
     }
 
     /// Whether a name of the list is that of this source.
     pub fn names(&self, source: &ObjectName) -> bool {
-        let is_it =
-            |name: &ObjectName| name.kind == source.kind && wildcards::match_text(&name.name, &source.name);
-        self.names.iter().any(is_it)
+        let is_it = |pattern: &ObjectName| {
+            pattern.kind == source.kind && wildcards::match_text(&pattern.name, &source.name)
+        };
+        self.names.contains(source) || self.patterns.iter().any(is_it)
+    }
+
+    /// The names without wildcards.
+    pub(super) const fn exact(&self) -> &BTreeSet<ObjectName> {
+        &self.names
     }
 
     /// The labels of the list.
     pub const fn labels(&self) -> &ExcludedLabels {
         &self.labels
     }
-
-    /// The names without wildcards.
-    pub(super) fn exact(&self) -> impl Iterator<Item = &ObjectName> {
-        self.names.iter().filter(|name| !name.name.contains(wildcards::ALL))
-    }
 }
 
 impl ExcludedLabels {
     /// Whether a source with these labels has one of them.
     pub fn have(&self, labels: &LabelNames) -> bool {
-        self.0.as_ref().is_some_and(|known| known.iter().any(|label| labels.0.contains(label)))
+        self.0.as_ref().is_some_and(|known| labels.0.iter().any(|label| known.binary_search(label).is_ok()))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |labels| labels.len())
     }
 
     /// Whether there are none.
@@ -152,8 +171,8 @@ mod tests {
         ] {
             assert_eq!(list.names(&source(name)), is_named, "{name}");
         }
-        let exact: Vec<_> = list.exact().map(ToString::to_string).collect();
-        assert_eq!(exact, ["ConfigMap \"a\"", "Secret \"b.c\"", "ConfigMap \"d\""]);
+        let exact: Vec<_> = list.exact().iter().map(ToString::to_string).collect();
+        assert_eq!(exact, ["ConfigMap \"a\"", "ConfigMap \"d\"", "Secret \"b.c\""]);
         for (labels, has) in [
             (&[("grafana_dashboard", "1")][..], true),
             (&[("grafana_dashboard", "2"), ("app", "1")], false),
@@ -189,6 +208,18 @@ mod tests {
         for text in ["*", "a*", "*-a", "?", "secret/*", "a=", "a=*", "x.y/a=b"] {
             assert!(Exclusions::read([text]).is_ok(), "{text}");
         }
+    }
+
+    /// A workload may have an annotation of 256 KiB, and is compared with each source that it uses.
+    #[test]
+    fn long_lists_of_patterns_are_refused() {
+        let many = |item: &str, count: usize| vec![item; count].join(",");
+        for item in ["a*", "a=b"] {
+            assert!(Exclusions::read([&*many(item, MOST), &many(item, MOST)]).is_ok(), "{item}");
+            assert!(Exclusions::read([&*many(item, MOST + 1)]).is_err(), "{item}");
+        }
+        assert_eq!(Exclusions::read([&*many("a=b", MOST)]).unwrap().labels().len(), 1);
+        assert!(Exclusions::read([&*many("a", 1000)]).is_ok());
     }
 
     /// Test vectors of its authors, for the empty text and for "a".

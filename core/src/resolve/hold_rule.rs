@@ -233,8 +233,9 @@ impl Resolver<'_> {
                 ));
             } else if self.moves_hold {
                 self.warnings.push(format!(
-                    "annotation {}: {source} is now held at {held:?}: remove annotation {} to end the hold",
+                    "annotation {}{}: {source} is now held at {held:?}: remove annotation {} to end the hold",
                     annotations::ON_UNDO,
+                    self.whose(annotations::ON_UNDO),
                     annotations::HOLD
                 ));
             }

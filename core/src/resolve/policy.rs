@@ -95,9 +95,9 @@ impl Policy {
             }
         };
         read(annotations::SECRETS, &mut |value| set(&mut policy.secrets, parse_bool(value).map(Some)));
-        read(annotations::EXCLUDE, &mut |own| {
-            let lists = workload.inherited(annotations::EXCLUDE).into_iter().chain([own]);
-            set(&mut policy.exclude, Exclusions::read(lists))
+        read(annotations::EXCLUDE, &mut |_| {
+            let lists = [workload.inherited(annotations::EXCLUDE), workload.annotation(annotations::EXCLUDE)];
+            set(&mut policy.exclude, Exclusions::read(lists.into_iter().flatten()))
         });
         read(annotations::TRACK, &mut |value| set(&mut policy.track, parse_bool(value)));
         read(annotations::MISSING, &mut |value| set(&mut policy.missing, parse_missing(value)));

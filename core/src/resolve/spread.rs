@@ -179,8 +179,9 @@ impl Record {
         let WorkloadView { kind, path: [namespace, name], namespace_order, health, source, present, set } =
             *view;
         let content = &present.digests;
-        let uses =
-            || self.uses.iter().filter(|used| used.source == *source && !used.excludes(&present.labels));
+        // A reference that is to be left as written from now on moves like one whose source has another mode.
+        let is_left = |used: &Use| used.snapshot.is_none() && used.excludes(&present.labels);
+        let uses = || self.uses.iter().filter(|used| used.source == *source && !is_left(used));
         if !kind.rolls || uses().next().is_none() {
             return Standing::Apart;
         }

@@ -113,3 +113,48 @@ fn source_inherits_max_in_flight() {
     assert_eq!(read(json!({annotations::STRATEGY: "few"}), three()), Some(2));
     assert_eq!(read(json!({}), Defaults::default()), None);
 }
+
+/// It takes its turn in the waves of the source, as with another mode of the source.
+#[test]
+fn return_to_excluded_source_waits_its_turn() {
+    let mut world = world("blue");
+    let stored = world.create(&deployment(&["demo"])).to_string();
+    let (kind, demo) = (kind("Deployment"), configmap("demo"));
+    let present = Present::from(&world.observe(&demo).unwrap());
+    let standing = |defaults: Defaults| {
+        let workload = Workload::parse(&kind, &stored).unwrap().under(defaults);
+        let view = confrev::resolve::WorkloadView {
+            kind: &kind,
+            path: ["ns", "web"],
+            namespace_order: None,
+            health: Health::Settled,
+            source: &demo,
+            present: &present,
+            set: None,
+        };
+        Record::of(&workload, Health::Settled, &Rotated::default()).standing(&view, |_| None)
+    };
+    let waits = |found: confrev::resolve::Standing| matches!(found, confrev::resolve::Standing::Waits(_));
+    assert!(!waits(standing(Defaults::default())));
+    assert!(waits(standing(defaults(annotations::EXCLUDE, "d*"))));
+}
+
+/// A name with the digits of a snapshot that does not exist is still one of its source.
+#[test]
+fn wildcard_keeps_no_name_of_a_missing_snapshot() {
+    let mut world = world("blue");
+    world.defaults = defaults(annotations::EXCLUDE, "demo-*");
+    assert_eq!(volume(&world.create(&deployment(&["demo-0123456789"])), 0), BLUE);
+}
+
+/// Only an own list can name what the template does not have by mistake.
+#[test]
+fn inherited_exclusion_without_effect_is_no_mistake() {
+    let mut world = world("blue");
+    world.defaults = defaults(annotations::EXCLUDE, "ca-bundle");
+    let mut object = deployment(&["demo"]);
+    annotate(&mut object, annotations::EXCLUDE, "proxy");
+    let warnings = world.admit(&object, None).decision.warnings;
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.contains("ConfigMap \"proxy\""), "{warning}");
+}

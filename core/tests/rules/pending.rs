@@ -272,13 +272,16 @@ fn standing_follows_record_and_present_content() {
         *record = record.clone().tied(&configmap("demo"), |tie| tie.pinned = keys);
     };
     let written = |at: i64| move |record: &mut Record| record.pace.written = second(at).ok();
-    let cases: [StandingCase<'_>; 14] = [
+    let cases: [StandingCase<'_>; 15] = [
         ("waits", "Deployment", "demo", &green, &|_| ()),
         ("apart", "Deployment", "demo", &green, &|record| record.track = false),
         ("apart", "Deployment", "demo", &green, &|record| record.uses[0].on_hold = true),
         ("apart", "Job", "demo", &green, &|_| ()),
         ("apart", "Deployment", "another", &green, &|_| ()),
-        ("apart", "Deployment", "demo", &green, &|record| record.uses[0].excluded = true),
+        ("waits", "Deployment", "demo", &green, &|record| record.uses[0].excluded = true),
+        ("apart", "Deployment", "demo", &green, &|record| {
+            (record.uses[0].excluded, record.uses[0].snapshot) = (true, None);
+        }),
         ("moved", "Deployment", "demo", &blue, &|_| ()),
         ("moved", "Deployment", "demo", &blue, &written(4)),
         ("moved", "Deployment", "demo", &blue, &written(5)),

@@ -188,11 +188,15 @@ impl State {
         settings: NamespaceSettings,
         now: Timestamp,
     ) {
-        let before = self.world.config().inherited.defaults(namespace);
+        let defaults = |state: &Self| {
+            let settings = state.world.groups().settings(namespace);
+            settings.map(|settings| settings.choice.defaults.of_workloads()).unwrap_or_default()
+        };
+        let before = defaults(self);
         self.update(now, |world, changes| world.apply_namespace_settings(namespace, settings, changes));
-        let has_workloads = || self.world.workloads().any(|(key, _)| key.namespace == *namespace);
-        if self.world.config().inherited.defaults(namespace) != before && has_workloads() {
-            self.relists.outdate();
+        // Before that, workloads are listed after the namespaces.
+        if self.world.is_synced() && defaults(self) != before {
+            self.inherits_anew = true;
         }
     }
 

@@ -62,14 +62,17 @@ impl State {
     }
 
     /// Whether the watches of workloads, revisions and sources in bind mode are to list their objects again, because what was
-    /// left out may fit now. Each call that returns true begins another round of lists.
-    pub fn take_relist(&mut self, now: Timestamp) -> bool {
+    /// left out may fit now; and whether those of workloads are, because these inherit other settings. Each call that returns true begins
+    /// another round of lists.
+    pub fn take_relists(&mut self, now: Timestamp) -> [bool; 2] {
         let may_fit = self.world.shares().may_fit(&self.world.config().shares);
         let is_due = self.relists.is_due(may_fit, now);
         if is_due {
             self.world.shares_mut().begin_round();
         }
-        is_due
+        let of_settings = self.relists_of_settings.is_due(self.inherits_anew, now);
+        self.inherits_anew &= !of_settings;
+        [is_due, of_settings]
     }
 }
 

@@ -4,42 +4,47 @@ use jiff::{SignedDuration, Timestamp};
 
 /// The first pause before everything is listed again, since what was left out may fit. It doubles with each further list.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(15);
-/// The first pause before they are listed again to be read with other settings.
-const FIRST_PAUSE_OF_SETTINGS: SignedDuration = SignedDuration::from_secs(1);
 /// The longest pause.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(10);
+/// The same, before workloads are listed again to be read with other settings: a namespace that changes its settings all the time must not
+/// delay those of others for long.
+const SETTINGS: [SignedDuration; 2] = [SignedDuration::from_secs(1), SignedDuration::from_mins(1)];
 
 /// When everything is listed again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Relists {
+    /// The first and the longest pause.
+    pauses: [SignedDuration; 2],
     /// When the next list may begin; `None` while everything that is left out would not fit.
     due: Option<Timestamp>,
     /// The time of the last one, and the pause before it.
     last: Option<(Timestamp, SignedDuration)>,
-    /// Whether objects were read with other settings than those in force.
-    is_outdated: bool,
+}
+
+impl Default for Relists {
+    fn default() -> Self {
+        Self { pauses: [FIRST_PAUSE, LONGEST_PAUSE], due: None, last: None }
+    }
 }
 
 impl Relists {
-    /// The pause before the next list: it returns to the first one after a long time without lists.
-    fn pause(&self, now: Timestamp) -> SignedDuration {
-        let first = if self.is_outdated { FIRST_PAUSE_OF_SETTINGS } else { FIRST_PAUSE };
-        match self.last {
-            Some((at, pause)) if now.duration_since(at) < LONGEST_PAUSE * 2 => (pause * 2).min(LONGEST_PAUSE),
-            _ => first,
-        }
+    /// Those of workloads alone, to read them with other settings.
+    pub(crate) const fn of_settings() -> Self {
+        Self { pauses: SETTINGS, due: None, last: None }
     }
 
-    /// Records that objects were read with other settings than those in force.
-    pub(super) fn outdate(&mut self) {
-        if !self.is_outdated {
-            (self.is_outdated, self.due) = (true, None);
+    /// The pause before the next list: it returns to the first one after a long time without lists.
+    fn pause(&self, now: Timestamp) -> SignedDuration {
+        let [first, longest] = self.pauses;
+        match self.last {
+            Some((at, pause)) if now.duration_since(at) < longest * 2 => (pause * 2).min(longest),
+            _ => first,
         }
     }
 
     /// Whether everything is to be listed now. `may_fit`: whether what was left out may fit.
     pub(super) fn is_due(&mut self, may_fit: bool, now: Timestamp) -> bool {
-        if !may_fit && !self.is_outdated {
+        if !may_fit {
             self.due = None;
             return false;
         }
@@ -49,7 +54,6 @@ impl Relists {
             return false;
         }
         (self.due, self.last) = (None, Some((now, pause)));
-        self.is_outdated = false;
         true
     }
 }
@@ -61,14 +65,9 @@ mod tests {
 
     #[test]
     fn other_settings_are_read_soon() {
-        let mut relists = Relists::default();
-        assert!(!relists.is_due(true, at(0)), "what was left out waits longer");
-        relists.outdate();
-        assert!(!relists.is_due(true, at(1)) && relists.is_due(true, at(2)));
-        assert!(!relists.is_due(false, at(3)), "they were read");
-        relists.outdate();
-        let next = (4..60).find(|second| relists.is_due(false, at(*second)));
-        assert_eq!(next, Some(6), "the pause doubles");
+        let mut relists = Relists::of_settings();
+        let begun: Vec<_> = (0..300).filter(|second| relists.is_due(true, at(*second))).collect();
+        assert_eq!(begun, [1, 4, 9, 18, 35, 68, 129, 190, 251]);
     }
 
     #[test]

@@ -44,9 +44,11 @@ impl State {
     fn lacks_snapshot(&self, source: &Name) -> bool {
         let world = &self.world;
         let Some(known) = world.existing_source(source) else { return false };
-        // Workloads that read the source live need no snapshot of it.
-        let is_used =
-            |record: &Record| record.uses.iter().any(|used| used.source == source.object && !used.live);
+        // Workloads that read the source live need no snapshot of it, nor do those that leave it as written.
+        let is_used = |record: &Record| {
+            let mut uses = record.uses.iter().filter(|used| used.source == source.object && !used.live);
+            uses.any(|used| !used.excludes(&known.present.labels))
+        };
         let is_used = world.workloads_using(source).any(|(_, record)| is_used(record));
         // With `keep: 0`, an unused snapshot would be deleted again; an admission that needs it creates it.
         let wanted =

@@ -58,6 +58,10 @@ pub struct State {
     pub(in crate::controller) leads: bool,
     /// When the watches list their objects again.
     pub(in crate::controller) relists: Relists,
+    /// When workloads are listed again, to be read with other settings.
+    pub(in crate::controller) relists_of_settings: Relists,
+    /// Whether workloads were read with other settings than those that they inherit now.
+    pub(in crate::controller) inherits_anew: bool,
     /// An empty list that keeps its capacity: every event of a watch needs one.
     pub(in crate::controller) changes: Vec<WorldChange>,
 }
@@ -84,6 +88,8 @@ impl State {
             key_loss_is_reported: false,
             leads: true,
             relists: Relists::default(),
+            relists_of_settings: Relists::of_settings(),
+            inherits_anew: false,
             changes: Vec::new(),
         }
     }

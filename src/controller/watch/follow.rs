@@ -77,11 +77,12 @@ async fn follow_on(
     let mut pause = RetryPause::default();
     loop {
         let relists = shared.relists();
+        let before = *relists.borrow();
         match list(api, of, receiver, shared, pulse).await {
             Ok(version) => {
                 listed.reached();
                 let begun = Instant::now();
-                watch(api, of, receiver, version, pulse, relists).await;
+                watch(api, of, receiver, version, pulse, (relists, before)).await;
                 // A watch that repeatedly needs another list after a short time must not become a loop of lists.
                 if begun.elapsed() > LONGEST_PAUSE {
                     pause = RetryPause::default();
@@ -138,11 +139,11 @@ async fn watch(
     receiver: &mut dyn Receiver,
     version: String,
     pulse: &Pulse,
-    mut relists: tokio::sync::watch::Receiver<usize>,
+    (mut relists, before): (tokio::sync::watch::Receiver<[usize; 2]>, [usize; 2]),
 ) {
     let mut position =
         Position { version, pause: RetryPause::default(), silences: 0, begun: Instant::now(), any: false };
-    let may_be_asked = receiver.may_leave_out();
+    let asked = receiver.lists_again();
     loop {
         (position.begun, position.any) = (Instant::now(), false);
         let events = match api.watch(of, &position.version).await {
@@ -159,8 +160,8 @@ async fn watch(
         };
         let next = position.follow(events, receiver, &of.collection, pulse);
         let is_asked = async {
-            // A watch whose objects are never left out need not list them again.
-            if !may_be_asked || relists.changed().await.is_err() {
+            let is_one = |now: &[usize; 2]| (0..2).any(|one| asked[one] && now[one] != before[one]);
+            if relists.wait_for(is_one).await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
@@ -348,8 +349,8 @@ impl<S: Subject> WatchUpdate<S> {
 trait Receiver: Send {
     /// Reads one event, whose object is text, and applies it to the shared state. Returns the resourceVersion of the object.
     fn receive(&mut self, event: Event<&str>) -> Option<String>;
-    /// Whether objects may be left out of the world.
-    fn may_leave_out(&self) -> bool;
+    /// Whether it lists its objects again when some that were left out may fit, and when workloads inherit other settings.
+    fn lists_again(&self) -> [bool; 2];
 }
 
 /// A subject, the state, and the keys that a list in progress has returned so far.
@@ -378,8 +379,8 @@ impl<S: Subject> Receiver for SubjectReceiver<S> {
         version
     }
 
-    fn may_leave_out(&self) -> bool {
-        self.subject.list_id().is_some()
+    fn lists_again(&self) -> [bool; 2] {
+        [self.subject.list_id().is_some(), self.subject.inherits()]
     }
 }
 

@@ -52,6 +52,10 @@ pub trait Subject: Send + 'static {
     fn known(&self, state: &State) -> Vec<Self::Key>;
     /// Called when every object of this watch is in the state.
     fn listed(&self, _state: &mut State, _now: Timestamp) {}
+    /// Whether what is read from an object depends on what it inherits.
+    fn inherits(&self) -> bool {
+        false
+    }
     /// The identity of its lists, if objects may be left out of the world. Such a watch lists them again when they may fit.
     fn list_id(&self) -> Option<ListId> {
         None
@@ -179,6 +183,10 @@ impl Subject for WorkloadsSubject {
         let labelled =
             state.world.workloads().map(|(key, _)| key).filter(|key| state.world.joining(key).is_none());
         labelled.chain(unreadable).filter(|key| key.kind == self.0).cloned().collect()
+    }
+
+    fn inherits(&self) -> bool {
+        true
     }
 
     fn list_id(&self) -> Option<ListId> {

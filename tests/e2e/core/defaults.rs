@@ -54,6 +54,9 @@ fn namespace_excludes_sources_of_its_workloads() {
     }
     world.kubectl(&["label", "configmap", "dash", "grafana_dashboard=1"]).ok();
     holds_for("no roll", Duration::from_secs(3), || expect(&web.changes(&world), &changes));
+    for source in ["team-rules", "dash"] {
+        assert_eq!(world.snapshot_texts(source).len(), 1, "{source}: its new content has no snapshot");
+    }
     // The label is the source's own: without it, its changes roll again.
     world.kubectl(&["label", "configmap", "dash", "grafana_dashboard-"]).ok();
     web.wait_resolved(&world, "dash", "B");
