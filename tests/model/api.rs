@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     model::{Intent, Model, Refusal},
-    store::{Key, Kind, annotation, is_snapshot, label, set_meta},
+    store::{Key, Kind, annotation, installed, is_snapshot, label, set_meta},
     trial::TELL,
 };
 
@@ -64,7 +64,9 @@ impl Model {
             SourceKind::ConfigMap => confrev::snapshot::Keying::default(),
             SourceKind::Secret => self.keys.keying(namespace),
         };
-        Observed::read_keyed(kind, serde_json::to_vec(object).unwrap(), keying).unwrap()
+        let observed = Observed::read_keyed(kind, serde_json::to_vec(object).unwrap(), keying).unwrap();
+        // Only sources choose a strategy here.
+        installed().source(namespace, observed)
     }
 
     /// The object, if it still has that version.

@@ -118,7 +118,10 @@ impl Model {
         let Some(live) = self.get(key) else { return };
         let generation = live["metadata"]["generation"].clone();
         let done = self.is_rolled_out(key, template);
-        let fails = done && live["spec"]["replicas"] != 0 && self.is_bad(&key.namespace, template);
+        let has_pods = live["spec"]["replicas"] != 0;
+        let fails = done && has_pods && self.reads(&key.namespace, template, "bad");
+        let is_broken =
+            done && has_pods && self.conditions().breaks && self.reads(&key.namespace, template, "breaks");
         let ready = u64::from(done && !fails);
         let status = match key.kind {
             Kind::Deployment => {
@@ -131,7 +134,7 @@ impl Model {
                     "observedGeneration": generation,
                     "replicas": 2 - ready,
                     "updatedReplicas": 1,
-                    "availableReplicas": 1,
+                    "availableReplicas": u64::from(!is_broken),
                     "conditions": [{"type": "Progressing", "reason": reason}],
                 })
             }
@@ -171,11 +174,11 @@ impl Model {
         }
     }
 
-    /// Whether pods of this template fail to start.
-    fn is_bad(&self, namespace: &str, template: &Value) -> bool {
+    /// Whether pods of this template read a content with this key.
+    fn reads(&self, namespace: &str, template: &Value, name: &str) -> bool {
         crate::manifest::references(template).iter().any(|reference| {
             let live = self.get(&Key::new(reference.kind.into(), namespace, &reference.name));
-            live.is_some_and(|live| live["data"].get("bad").is_some())
+            live.is_some_and(|live| live["data"].get(name).is_some())
         })
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct Conditions {
     pub meanwhile: Option<(u8, Box<Event>)>,
     /// A fault or an event happened since this flag was last cleared.
     pub disturbed: bool,
+    /// Pods that read a content with the key `breaks` are not available any more.
+    pub breaks: bool,
     /// This number of actions begins, and their watch events arrive, before the first response is processed.
     pub side_by_side: usize,
 }
@@ -137,6 +139,7 @@ impl Model {
             fault: None,
             meanwhile: None,
             disturbed: false,
+            breaks: false,
             side_by_side: 0,
         };
         Self {

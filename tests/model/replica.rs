@@ -21,7 +21,7 @@ use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::store::{Key, Kind, REVISION_KINDS, Store, has_labels_of_snapshot, label};
+use crate::store::{Key, Kind, REVISION_KINDS, Store, has_labels_of_snapshot, installed, label};
 
 /// The index of the watch of Rollouts among those of a namespace. The watches of sources come before it.
 const ROLLOUTS: usize = usize::MAX;
@@ -149,7 +149,10 @@ impl Replica {
     ) -> Self {
         let config = Config { orphan_grace: GRACE, secrets: keys.is_some(), ..Config::default() };
         let source_kinds = if keys.is_some() { &SOURCE_KINDS[..] } else { &SOURCE_KINDS[..1] };
-        let state = State::new(Arc::clone(kinds), config).keyed_by(keys.unwrap_or_default()).sharing(shares);
+        let state = State::new(Arc::clone(kinds), config)
+            .keyed_by(keys.unwrap_or_default())
+            .sharing(shares)
+            .under(installed());
         let shared = Shared::new(state, Readiness::new().register("caches"));
         let mut feeds = Vec::new();
         // The random sequences have two kinds of workloads, and refer to watches by number.

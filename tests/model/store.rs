@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use confrev::{
     annotations,
-    resolve::NamespaceOptIn,
+    resolve::{Defaults, NamespaceOptIn, Strategies},
     snapshot::{Digest, SourceKind, is_named_after},
+    world::Inherited,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -278,6 +279,35 @@ pub(crate) fn label<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
 
 pub(crate) fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object["metadata"]["annotations"][key].as_str()
+}
+
+/// The strategy of sources that choose it, as the installation defines it: waves as in the scenarios, without an annotation.
+pub(crate) const STEPS: [(&str, &str); 4] = [
+    (annotations::WAVES, "1, 50%"),
+    (annotations::BAKE, "20s"),
+    (annotations::ON_FAILURE, "revert"),
+    (annotations::UNHEALTHY_AFTER, "30s"),
+];
+
+/// A setting of a source: its annotation, or that of the strategy `steps` if it chooses it.
+pub(crate) fn setting<'v>(source: &'v Value, key: &str) -> Option<&'v str> {
+    let of_strategy = || STEPS.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+    let chooses = annotation(source, annotations::STRATEGY) == Some("steps");
+    annotation(source, key).or_else(|| of_strategy().filter(|_| chooses))
+}
+
+/// The strategies of the installation, as the chart writes them.
+pub(crate) fn strategies() -> String {
+    let name = |key: &str| key.strip_prefix(annotations::PREFIX).unwrap().to_owned();
+    let steps: BTreeMap<_, _> = STEPS.iter().map(|(key, value)| (name(key), *value)).collect();
+    json!({"steps": steps}).to_string()
+}
+
+/// What the installation gives to sources and workloads.
+pub(crate) fn installed() -> Inherited {
+    static STRATEGIES: LazyLock<Strategies> =
+        LazyLock::new(|| Strategies::parse(&strategies(), None).unwrap());
+    Inherited::new(STRATEGIES.clone(), Defaults::default())
 }
 
 /// Whether the object is a snapshot: it has the labels of one, and a name that follows from the digest that it states.

@@ -19,7 +19,7 @@ use crate::{
     replica::Class,
     search::Search,
     sequence::runtime,
-    store::{Key, Kind, annotation, is_snapshot, set_meta},
+    store::{Key, Kind, is_snapshot, set_meta, setting},
     trial::{CallFault, Trial},
 };
 
@@ -52,6 +52,8 @@ struct Settings {
     bake: Option<&'static str>,
     reverts: bool,
     analysed: bool,
+    /// The source chooses the strategy `steps`. The other settings come before those of the strategy.
+    strategy: bool,
 }
 
 /// A decision of a person about the present change, in all namespaces.
@@ -108,10 +110,14 @@ fn settings() -> impl Strategy<Value = Settings> {
         3 => Just(Some("1, 50%")),
     ];
     let bake = prop_oneof![Just(None), Just(Some("10s")), Just(Some("30s"))];
-    (waves, bake, any::<bool>(), prop::bool::weighted(0.2)).prop_map(|(waves, bake, reverts, analysed)| {
-        let analysed = analysed && waves.is_some();
-        Settings { waves, bake: bake.filter(|_| waves.is_some()), reverts, analysed }
-    })
+    let strategy = prop::bool::weighted(0.25);
+    (waves, bake, any::<bool>(), prop::bool::weighted(0.2), strategy).prop_map(
+        |(waves, bake, reverts, analysed, strategy)| {
+            let has_waves = waves.is_some() || strategy;
+            let (bake, analysed) = (bake.filter(|_| has_waves), analysed && has_waves);
+            Settings { waves, bake, reverts, analysed, strategy }
+        },
+    )
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -174,7 +180,7 @@ impl World<'_> {
             let key = Key::new(Kind::AnalysisTemplate, namespace, "sound");
             model.commit(&key, json!({"metadata": {}, "spec": {"metrics": [{"name": "sound"}]}}));
         }
-        let plain = Settings { waves: None, bake: None, reverts: false, analysed: false };
+        let plain = Settings { waves: None, bake: None, reverts: false, analysed: false, strategy: false };
         world.change(None, 0, plain);
         for workload in 0..WORKLOADS.len() {
             world.play.apply(&world.file(workload));
@@ -203,6 +209,7 @@ impl World<'_> {
             (annotations::BAKE, settings.bake),
             (annotations::ON_FAILURE, settings.reverts.then_some("revert")),
             (annotations::ANALYSIS, settings.analysed.then_some("sound")),
+            (annotations::STRATEGY, settings.strategy.then_some("steps")),
         ];
         let set = |file, (note, value): (&str, Option<&str>)| match value {
             Some(value) => File::note(file, note, value),
@@ -306,7 +313,7 @@ impl World<'_> {
             let key = Self::source(namespace);
             let Some((name, snapshot)) = self.present(namespace) else { continue };
             let of = self.play.model.get(&key).unwrap();
-            let reverts = annotation(&of, annotations::ON_FAILURE) == Some("revert");
+            let reverts = setting(&of, annotations::ON_FAILURE) == Some("revert");
             if verdict(&snapshot).failed.is_none() || !reverts {
                 continue;
             }
@@ -321,7 +328,13 @@ impl World<'_> {
     fn finish(&self) {
         self.check_reverted();
         self.play.namespace(NAMESPACES[1], &[(annotations::GROUP, "g")]);
-        let settings = Settings { waves: Some("1, 50%"), bake: Some("10s"), reverts: true, analysed: true };
+        let settings = Settings {
+            waves: Some("1, 50%"),
+            bake: Some("10s"),
+            reverts: true,
+            analysed: true,
+            strategy: false,
+        };
         self.change(None, LAST, settings);
         let present = |workload: &usize| self.play.model.get(&self.file(*workload).key).is_some();
         let all: Vec<_> =
@@ -394,7 +407,8 @@ fn former_violations_of_waves_keep_every_promise() {
     let runtime = runtime();
     let _guard = runtime.enter();
     let change = |namespace, content, waves, bake| {
-        let settings = Settings { waves: Some(waves), bake, reverts: false, analysed: false };
+        let settings =
+            Settings { waves: Some(waves), bake, reverts: false, analysed: false, strategy: false };
         Step::Change { namespace, content, settings }
     };
     for (what, steps, faults) in [
@@ -429,7 +443,13 @@ fn former_violations_of_waves_keep_every_promise() {
                 Step::Change {
                     namespace: None,
                     content: 3,
-                    settings: Settings { waves: Some("1, 50%"), bake: None, reverts: true, analysed: false },
+                    settings: Settings {
+                        waves: Some("1, 50%"),
+                        bake: None,
+                        reverts: true,
+                        analysed: false,
+                        strategy: false,
+                    },
                 },
                 Step::Seconds(1),
                 Step::Decide(Decision::Abort),

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     manifest::{LAST_APPLIED, references, stated_of},
-    store::{Key, Kind, annotation, is_snapshot, label, owners},
+    store::{Key, Kind, annotation, is_snapshot, label, owners, setting},
 };
 
 /// Fields that differ from run to run.
@@ -33,7 +33,7 @@ struct Users {
 impl Play<'_> {
     /// The snapshots to which workloads may go back. Their source keeps them.
     fn previous_of(&self, source: &Key) -> BTreeSet<String> {
-        let reverts = |source: Arc<Value>| annotation(&source, annotations::ON_FAILURE) == Some("revert");
+        let reverts = |source: Arc<Value>| setting(&source, annotations::ON_FAILURE) == Some("revert");
         if !self.model.get(source).is_some_and(reverts) {
             return BTreeSet::new();
         }

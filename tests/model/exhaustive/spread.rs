@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::play::Play;
 use crate::{
     manifest::stated_of,
-    store::{Key, Kind, StoreChange, annotation, label},
+    store::{Key, Kind, StoreChange, annotation, label, setting},
 };
 
 /// The objects after the changes so far, and who moved which workload.
@@ -110,11 +110,11 @@ impl Spread {
         if snapshot["data"] != of["data"] {
             return Ok(());
         }
-        if annotation(of, annotations::ON_FAILURE) == Some("revert") && verdict(snapshot).failed.is_some() {
+        if setting(of, annotations::ON_FAILURE) == Some("revert") && verdict(snapshot).failed.is_some() {
             return Err(format!("{key} moved to {to}, which is refused"));
         }
         let sources = self.sources(&key.namespace, source, &of["data"]);
-        let noted = |note| sources.iter().filter_map(move |of| annotation(of, note));
+        let noted = |note| sources.iter().filter_map(move |of| setting(of, note));
         if noted(annotations::WAVES).next().is_none() {
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! The recorded scenarios. Each is a series of actions of users and the cluster, with the checks at each rest.
 
+mod breaks;
 mod findings;
 mod groups;
 mod kinds;
@@ -77,7 +78,9 @@ pub(crate) fn asked() -> Vec<Scenario> {
 
 /// Every scenario.
 pub(crate) fn scenarios() -> Vec<Scenario> {
-    let mut all = [kinds::ALL, stories::ALL, sources::ALL, owners::ALL, groups::ALL, findings::ALL].concat();
+    let mut all =
+        [kinds::ALL, stories::ALL, sources::ALL, owners::ALL, groups::ALL, breaks::ALL, findings::ALL]
+            .concat();
     let carried = CARRIED.map(|(of, name)| {
         let scenario = all.iter().find(|scenario| scenario.name == of).unwrap();
         // An unanswered write and the decision on it may be two revisions in place of one.

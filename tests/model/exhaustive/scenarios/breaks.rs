@@ -1,0 +1,152 @@
+//! Workloads that break after their rollout, and sources with a strategy.
+
+use confrev::annotations;
+use serde_json::json;
+
+use super::{
+    super::{
+        objects::{File, source_key},
+        play::Play,
+        spread::verdict,
+    },
+    Scenario,
+};
+use crate::store::{Key, strategies};
+
+pub(super) const ALL: &[Scenario] = &[
+    Scenario::new("workload-breaks-in-the-first-wave", breaks_in_first_wave).loose(),
+    Scenario::new("workload-breaks-in-the-last-bake", breaks_in_last_bake).loose(),
+    Scenario::new("workload-breaks-after-the-change", breaks_after_change).loose(),
+    Scenario::new("strategy-moves-in-waves", strategy_moves).loose(),
+    Scenario::new("strategy-reverts-bad-content", strategy_reverts).loose(),
+];
+
+/// The most steps of ten seconds until a wave has moved. Two silent watches may delay it by two minutes.
+const STEPS: usize = 60;
+
+fn stepwise(file: File) -> File {
+    file.note(annotations::STRATEGY, "steps")
+}
+
+/// Time for any fault: a bake that ends after it cannot be over.
+fn long_bake(file: File) -> File {
+    stepwise(file).note(annotations::WAVES, "1").note(annotations::BAKE, "15m")
+}
+
+fn breaking() -> File {
+    File::entries("s", &[("v", "two"), ("breaks", "yes")])
+}
+
+/// Three Deployments on the first content.
+fn deployed(play: &Play<'_>, content: &File) -> [File; 3] {
+    let files = ["u", "v", "w"].map(|name| File::deployment(name, &["s"]));
+    // The commands read it.
+    let installed = json!({"metadata": {}, "data": {"strategies": strategies(), "strategy": ""}});
+    play.model.commit(&Key::configmap("confrev", "confrev-strategies"), installed);
+    play.apply(content);
+    for file in &files {
+        play.apply(file);
+    }
+    play.rest();
+    play.model.take_time();
+    files
+}
+
+fn all_read(play: &Play<'_>, files: &[File], content: &str) {
+    for file in files {
+        play.reads(&file.key, "s", content);
+    }
+}
+
+/// Waits until that many workloads have the second content.
+fn wait_moved(play: &Play<'_>, files: &[File], count: usize) {
+    let is_on = |file: &&File| {
+        let live = play.model.get(&file.key).unwrap();
+        let name = live["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"].as_str().unwrap();
+        play.model.get(&source_key(name)).is_some_and(|of| of["data"]["v"] == "two")
+    };
+    for _ in 0..STEPS {
+        if files.iter().filter(is_on).count() >= count {
+            return;
+        }
+        play.seconds(10);
+    }
+    play.model.broken("rolls", format!("{count} workloads have not moved"));
+}
+
+fn is_refused(play: &Play<'_>) -> bool {
+    let snapshot = play.model.get(&source_key(&play.snapshot("s", "two"))).unwrap();
+    verdict(&snapshot).failed.is_some()
+}
+
+/// Their own controllers report complete rollouts. All workloads go back, and the correction reaches them.
+fn reverts_once_broken(play: &Play<'_>, set: impl Fn(File) -> File, moved: usize) {
+    let files = deployed(play, &set(File::source("s", "one")));
+    play.apply(&set(breaking()));
+    play.seconds(10);
+    wait_moved(play, &files, moved);
+    play.model.conditions().breaks = true;
+    play.seconds(300);
+    all_read(play, &files, "one");
+    if !is_refused(play) {
+        play.model.broken("rolls", "the content is not refused".to_owned());
+    }
+    play.apply(&stepwise(File::source("s", "three")));
+    play.seconds(300);
+    play.rest();
+    all_read(play, &files, "three");
+}
+
+fn breaks_in_first_wave(play: &Play<'_>) {
+    reverts_once_broken(play, long_bake, 1);
+}
+
+/// The change is complete only when the last wave has baked, too.
+fn breaks_in_last_bake(play: &Play<'_>) {
+    let set = |file| long_bake(file).note(annotations::WAVES, "100%");
+    reverts_once_broken(play, set, 3);
+}
+
+/// What happens to a workload long after a change says nothing about its content.
+fn breaks_after_change(play: &Play<'_>) {
+    let files = deployed(play, &stepwise(File::source("s", "one")));
+    play.apply(&stepwise(breaking()));
+    play.seconds(10);
+    wait_moved(play, &files, 3);
+    play.seconds(600);
+    play.model.conditions().breaks = true;
+    play.seconds(300);
+    all_read(play, &files, "two");
+    if is_refused(play) {
+        play.model.broken("rolls", "the content is refused after the change was complete".to_owned());
+    }
+    play.apply(&stepwise(File::source("s", "three")));
+    play.seconds(300);
+    play.rest();
+    all_read(play, &files, "three");
+}
+
+fn strategy_moves(play: &Play<'_>) {
+    let files = deployed(play, &stepwise(File::source("s", "one")));
+    play.apply(&stepwise(File::source("s", "two")));
+    play.seconds(300);
+    play.rest();
+    all_read(play, &files, "two");
+    for file in &files {
+        play.revisions(&file.key, 2);
+    }
+}
+
+fn strategy_reverts(play: &Play<'_>) {
+    let files = deployed(play, &stepwise(File::source("s", "one")));
+    play.apply(&stepwise(File::entries("s", &[("v", "two"), ("bad", "yes")])));
+    play.seconds(180);
+    all_read(play, &files, "one");
+    if !is_refused(play) {
+        play.model.broken("rolls", "the content is not refused".to_owned());
+    }
+    play.apply(&stepwise(File::source("s", "three")));
+    play.seconds(300);
+    play.rest();
+    all_read(play, &files, "three");
+}
