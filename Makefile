@@ -161,7 +161,7 @@ instructions: ## Count the instructions of a decision, and write the figures tha
 	CONFREV_FIGURES=write $(CARGO) test --locked --package confrev-instructions -- --nocapture
 
 test-waves: controlplane ## Move 2,000 workloads in 200 namespaces of a group in waves, while confrev is killed (many minutes)
-	CONFREV_WAVES_WORKLOADS=2000 CONFREV_WAVES_NAMESPACES=200 $(CONTROLPLANE) run -- \
+	CONFREV_WAVES_WORKLOADS=2000 CONFREV_WAVES_NAMESPACES=200 CONFREV_WAVES_BY_DEFAULT=1 $(CONTROLPLANE) run -- \
 		$(CARGO) test --locked --test storms failed_change_comes_back_in_all_namespaces -- --nocapture
 
 outages: controlplane ## Replay three outages with plain Kubernetes, a restarting controller and each strategy (many minutes)

@@ -13,6 +13,7 @@ mod bound;
 mod canary;
 mod certificates;
 mod confrev_pods;
+mod crashes;
 mod disruptions;
 mod kinds;
 mod memory;

@@ -14,19 +14,17 @@ use std::time::Duration;
 use confrev::resolve::{Observed, auto_roll_time};
 use confrev::snapshot::{DIGITS, SourceKind, snapshot_name};
 use confrev_controlplane::{Program, holds_for, is_too_slow, wait_for};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::any_kind::Load;
 use crate::restart::restarted;
 use crate::rolls::{check_waves, roll_time};
-use crate::shared::{held_workloads, running};
+use crate::shared::{BAKE, STEPS, has_default_strategy, held_workloads, running};
 use crate::world::{World, expect, snapshot_of, text, verdict};
 
 /// The label with which the stage finds the pods that fail.
 const FAILS_WITH: &str = "test/fails-with";
-/// How long the moved workloads must stay healthy.
-const BAKE: SignedDuration = SignedDuration::from_secs(3);
 const THREADS: usize = 8;
 
 /// The number of an environment variable, or else this one.
@@ -75,15 +73,12 @@ impl Fleet {
             let world = &fleet.worlds[number];
             let label = ["label", "namespace", world.name(), "confrev.dev/group-revert=true"];
             world.cluster.kubectl(&label).run().ok();
+            // No source has a setting: its strategy is that of its namespace, or of the installation.
+            if !has_default_strategy() {
+                let strategy = format!("confrev.dev/strategy={STEPS}");
+                world.cluster.kubectl(&["annotate", "namespace", world.name(), &strategy]).run().ok();
+            }
             world.set_config("demo", "good");
-            let settings = json!({"metadata": {"annotations": {
-                "confrev.dev/waves": "1, 5%, 25%",
-                "confrev.dev/bake": format!("{}s", BAKE.as_secs()),
-                "confrev.dev/on-failure": "revert",
-            }}});
-            let path = format!("/api/v1/namespaces/{}/configmaps/demo", world.name());
-            let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &settings);
-            assert_eq!(code, 200, "{answer}");
         });
         in_parallel(count, |number| {
             let spec = json!({"replicas": (number / namespaces) % 2, "progressDeadlineSeconds": 45});

@@ -8,13 +8,13 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use confrev::resolve::{Observed, Strategies};
+use confrev::resolve::Observed;
 use confrev::snapshot::{DIGITS, SourceKind, snapshot_name};
 use confrev_controlplane::{ControlPlane, wait_for};
 use serde_json::{Value, json};
 
 use crate::any_kind::Load;
-use crate::shared::exclusive;
+use crate::shared::running;
 use crate::world::{World, expect, name_of, text};
 
 const WORKLOADS: usize = 10;
@@ -91,13 +91,6 @@ fn snapshot(content: &str) -> String {
     let observed =
         Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).expect("a ConfigMap");
     snapshot_name("demo", &observed.digest(), DIGITS[0])
-}
-
-/// The strategies of the chart.
-fn strategies() -> Value {
-    let values: Value =
-        serde_saphyr::from_str(include_str!("../../../charts/confrev/values.yaml")).expect("the values");
-    values["strategies"].clone()
 }
 
 /// What is known about a pod.
@@ -306,11 +299,7 @@ fn pods() -> BTreeMap<usize, Vec<Value>> {
 #[test]
 #[ignore = "takes many minutes: `make outages`"]
 fn replays_outages() {
-    let mut confrev = exclusive();
-    confrev.stop();
-    let strategies = strategies();
-    Strategies::parse(&strategies.to_string(), None).expect("the strategies of the chart");
-    confrev.start_with(&[&format!("--strategies={strategies}")]);
+    let _confrev = running();
     let each = OUTAGES.into_iter().flat_map(|outage| MOVERS.map(|mover| (outage, mover)));
     let mut runs: Vec<_> =
         each.enumerate().map(|(number, (outage, mover))| Run::new(number, outage, mover)).collect();
@@ -356,6 +345,4 @@ fn replays_outages() {
         }
         assert!(run.seen.recovered.is_some(), "{what}");
     }
-    confrev.stop();
-    confrev.start();
 }

@@ -1,0 +1,86 @@
+//! Containers that really crash: they start with the new content, are ready, and end some seconds later.
+
+use confrev_controlplane::wait_for;
+use serde_json::{Value, json};
+
+use crate::any_kind::Load;
+use crate::printing::{printing, wait_printed};
+use crate::shared::{LIMIT, running};
+use crate::world::{World, expect, snapshot_of, text};
+
+/// Ends five seconds after it has read the bad content, each time that the kubelet starts it.
+const CRASHES: &str = r#"[ "$(cat /demo/text)" != bad ] || { sleep 5; exit 1; }; "#;
+
+/// A workload whose container crashes with the bad content.
+fn crashing(name: &str) -> Load {
+    let mut load = printing("deployments", name).spec(json!({"replicas": 1}));
+    let command = &mut load.manifest["spec"]["template"]["spec"]["containers"][0]["command"][2];
+    *command = json!(format!("{CRASHES}{}", text(command)));
+    load
+}
+
+/// Workloads at rest on good content, whose source has these waves.
+fn deployed(world: &World, count: usize, waves: &str) -> Vec<Load> {
+    world.set_config("demo", "good");
+    let waves = format!("confrev.dev/waves={waves}");
+    let settings =
+        ["confrev.dev/bake=10m", "confrev.dev/unhealthy-after=5s", "confrev.dev/on-failure=revert"];
+    world.kubectl(&[&["annotate", "configmap/demo", &*waves][..], &settings].concat()).ok();
+    let loads: Vec<_> = (0..count).map(|number| crashing(&format!("web-{number}"))).collect();
+    for load in &loads {
+        load.apply(world).ok();
+    }
+    for load in &loads {
+        wait_printed(world, load, &["good"]);
+    }
+    loads
+}
+
+/// How many workloads have or had the bad content: each has a ReplicaSet with it.
+fn reached(world: &World) -> usize {
+    let bad = world.snapshot_name("demo", "bad");
+    let sets = world.cluster.list("replicasets", world.name(), "");
+    sets.iter().filter(|set| snapshot_of(&set["spec"]["template"], "demo").as_ref() == Some(&bad)).count()
+}
+
+fn wait_refused(world: &World) {
+    let events = || world.cluster.list("events", world.name(), "");
+    let is_it = |event: &&Value| event["reason"] == "ContentRefused";
+    wait_for("the content to be refused", LIMIT, || events().iter().find(is_it).map(drop).ok_or("no Event"));
+}
+
+fn wait_back(world: &World, loads: &[Load]) {
+    wait_for("all workloads to be back", LIMIT, || {
+        loads.iter().try_for_each(|load| load.resolves_to(world, "demo", "good"))
+    });
+    for load in loads {
+        wait_printed(world, load, &["good"]);
+    }
+}
+
+/// Its own controller reports a complete rollout before the container ends. No other workload follows.
+#[test]
+#[ignore = "it needs real nodes: make test-node"]
+fn container_that_crashes_in_its_bake_goes_back() {
+    let _confrev = running();
+    let world = World::new("crash");
+    let loads = deployed(&world, 3, "1");
+    world.set_config("demo", "bad");
+    wait_refused(&world);
+    wait_back(&world, &loads);
+    assert_eq!(reached(&world), 1, "workloads with the bad content");
+}
+
+/// All of them move at once and crash. The way back has no waves, and keeps to the rate of rolls.
+#[test]
+#[ignore = "it needs real nodes: make test-node"]
+fn many_crashed_workloads_come_back() {
+    const COUNT: usize = 16;
+    let _confrev = running();
+    let world = World::new("crash-many");
+    let loads = deployed(&world, COUNT, "100%");
+    world.set_config("demo", "bad");
+    wait_for("all workloads to move", LIMIT, || expect(&reached(&world), &COUNT));
+    wait_refused(&world);
+    wait_back(&world, &loads);
+}
