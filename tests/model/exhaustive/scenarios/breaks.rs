@@ -86,13 +86,13 @@ fn reverts_once_broken(play: &Play<'_>, set: impl Fn(File) -> File, moved: usize
     play.seconds(10);
     wait_moved(play, &files, moved);
     play.model.conditions().breaks = true;
-    play.seconds(300);
+    play.seconds(150);
     all_read(play, &files, "one");
     if !is_refused(play) {
         play.model.broken("rolls", "the content is not refused".to_owned());
     }
     play.apply(&stepwise(File::source("s", "three")));
-    play.seconds(300);
+    play.seconds(150);
     play.rest();
     all_read(play, &files, "three");
 }
@@ -113,15 +113,15 @@ fn breaks_after_change(play: &Play<'_>) {
     play.apply(&stepwise(breaking()));
     play.seconds(10);
     wait_moved(play, &files, 3);
-    play.seconds(600);
+    play.seconds(150);
     play.model.conditions().breaks = true;
-    play.seconds(300);
+    play.seconds(150);
     all_read(play, &files, "two");
     if is_refused(play) {
         play.model.broken("rolls", "the content is refused after the change was complete".to_owned());
     }
     play.apply(&stepwise(File::source("s", "three")));
-    play.seconds(300);
+    play.seconds(150);
     play.rest();
     all_read(play, &files, "three");
 }
@@ -129,7 +129,7 @@ fn breaks_after_change(play: &Play<'_>) {
 fn strategy_moves(play: &Play<'_>) {
     let files = deployed(play, &stepwise(File::source("s", "one")));
     play.apply(&stepwise(File::source("s", "two")));
-    play.seconds(300);
+    play.seconds(150);
     play.rest();
     all_read(play, &files, "two");
     for file in &files {
@@ -140,13 +140,13 @@ fn strategy_moves(play: &Play<'_>) {
 fn strategy_reverts(play: &Play<'_>) {
     let files = deployed(play, &stepwise(File::source("s", "one")));
     play.apply(&stepwise(File::entries("s", &[("v", "two"), ("bad", "yes")])));
-    play.seconds(180);
+    play.seconds(120);
     all_read(play, &files, "one");
     if !is_refused(play) {
         play.model.broken("rolls", "the content is not refused".to_owned());
     }
     play.apply(&stepwise(File::source("s", "three")));
-    play.seconds(300);
+    play.seconds(150);
     play.rest();
     all_read(play, &files, "three");
 }
