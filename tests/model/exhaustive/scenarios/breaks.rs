@@ -10,6 +10,7 @@ use super::{
         spread::verdict,
     },
     Scenario,
+    groups::{all_read, deployed, revert},
 };
 use crate::store::{Key, strategies};
 
@@ -28,6 +29,9 @@ fn stepwise(file: File) -> File {
     file.note(annotations::STRATEGY, "steps")
 }
 
+/// The most starts of a container until its workload has failed. Two watches may be silent for a minute each.
+const STARTS: usize = 6;
+
 /// Time for any fault: a bake that ends after it cannot be over.
 fn long_bake(file: File) -> File {
     stepwise(file).note(annotations::WAVES, "1").note(annotations::BAKE, "15m")
@@ -37,25 +41,19 @@ fn breaking() -> File {
     File::entries("s", &[("v", "two"), ("breaks", "yes")])
 }
 
-/// Three Deployments on the first content.
-fn deployed(play: &Play<'_>, content: &File) -> [File; 3] {
-    let files = ["u", "v", "w"].map(|name| File::deployment(name, &["s"]));
-    // The commands read it.
+/// The strategies of the installation, which the commands read.
+fn with_strategies<'p, 'm>(play: &'p Play<'m>) -> &'p Play<'m> {
     let installed = json!({"metadata": {}, "data": {"strategies": strategies(), "strategy": ""}});
     play.model.commit(&Key::configmap("confrev", "confrev-strategies"), installed);
-    play.apply(content);
-    for file in &files {
-        play.apply(file);
-    }
-    play.rest();
-    play.model.take_time();
-    files
+    play
 }
 
-fn all_read(play: &Play<'_>, files: &[File], content: &str) {
-    for file in files {
-        play.reads(&file.key, "s", content);
-    }
+/// The correction reaches all workloads.
+fn correct(play: &Play<'_>, files: &[File]) {
+    play.apply(&stepwise(File::source("s", "three")));
+    play.seconds(150);
+    play.rest();
+    all_read(play, files, "three");
 }
 
 /// Waits until that many workloads have the second content.
@@ -81,20 +79,26 @@ fn is_refused(play: &Play<'_>) -> bool {
 
 /// Their own controllers report complete rollouts. All workloads go back, and the correction reaches them.
 fn reverts_once_broken(play: &Play<'_>, set: impl Fn(File) -> File, moved: usize) {
-    let files = deployed(play, &set(File::source("s", "one")));
+    let files = deployed(with_strategies(play), &set(File::source("s", "one")));
     play.apply(&set(breaking()));
     play.seconds(10);
     wait_moved(play, &files, moved);
-    play.model.conditions().breaks = true;
-    play.seconds(150);
+    // A container that ends is available for a moment at each start. A new leader must see that once.
+    for _ in 0..STARTS {
+        play.model.conditions().breaks = false;
+        play.seconds(10);
+        play.model.conditions().breaks = true;
+        play.seconds(60);
+        if is_refused(play) {
+            break;
+        }
+    }
+    play.seconds(60);
     all_read(play, &files, "one");
     if !is_refused(play) {
         play.model.broken("rolls", "the content is not refused".to_owned());
     }
-    play.apply(&stepwise(File::source("s", "three")));
-    play.seconds(150);
-    play.rest();
-    all_read(play, &files, "three");
+    correct(play, &files);
 }
 
 fn breaks_in_first_wave(play: &Play<'_>) {
@@ -109,7 +113,7 @@ fn breaks_in_last_bake(play: &Play<'_>) {
 
 /// What happens to a workload long after a change says nothing about its content.
 fn breaks_after_change(play: &Play<'_>) {
-    let files = deployed(play, &stepwise(File::source("s", "one")));
+    let files = deployed(with_strategies(play), &stepwise(File::source("s", "one")));
     play.apply(&stepwise(breaking()));
     play.seconds(10);
     wait_moved(play, &files, 3);
@@ -120,14 +124,11 @@ fn breaks_after_change(play: &Play<'_>) {
     if is_refused(play) {
         play.model.broken("rolls", "the content is refused after the change was complete".to_owned());
     }
-    play.apply(&stepwise(File::source("s", "three")));
-    play.seconds(150);
-    play.rest();
-    all_read(play, &files, "three");
+    correct(play, &files);
 }
 
 fn strategy_moves(play: &Play<'_>) {
-    let files = deployed(play, &stepwise(File::source("s", "one")));
+    let files = deployed(with_strategies(play), &stepwise(File::source("s", "one")));
     play.apply(&stepwise(File::source("s", "two")));
     play.seconds(150);
     play.rest();
@@ -138,15 +139,5 @@ fn strategy_moves(play: &Play<'_>) {
 }
 
 fn strategy_reverts(play: &Play<'_>) {
-    let files = deployed(play, &stepwise(File::source("s", "one")));
-    play.apply(&stepwise(File::entries("s", &[("v", "two"), ("bad", "yes")])));
-    play.seconds(120);
-    all_read(play, &files, "one");
-    if !is_refused(play) {
-        play.model.broken("rolls", "the content is not refused".to_owned());
-    }
-    play.apply(&stepwise(File::source("s", "three")));
-    play.seconds(150);
-    play.rest();
-    all_read(play, &files, "three");
+    revert(with_strategies(play), stepwise);
 }

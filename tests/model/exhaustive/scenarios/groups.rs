@@ -60,7 +60,7 @@ fn deployments() -> [File; 3] {
 }
 
 /// Three Deployments of a source with this content, some time ago.
-fn deployed(play: &Play<'_>, content: &File) -> [File; 3] {
+pub(super) fn deployed(play: &Play<'_>, content: &File) -> [File; 3] {
     let files = deployments();
     play.apply(content);
     for file in &files {
@@ -160,7 +160,7 @@ fn bad_wave_reverts(play: &Play<'_>) {
     revert(play, |file| reverting(in_waves(file)));
 }
 
-fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
+pub(super) fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
     let files = deployed(play, &set(File::source("s", "one")));
     play.apply(&set(File::entries("s", &[("v", "two"), ("bad", "yes")])));
     play.seconds(120);
@@ -212,7 +212,7 @@ fn in_three_waves(file: File) -> File {
     in_waves(file).note(annotations::WAVES, "1, 50%")
 }
 
-fn all_read(play: &Play<'_>, files: &[File], content: &str) {
+pub(super) fn all_read(play: &Play<'_>, files: &[File], content: &str) {
     for file in files {
         play.reads(&file.key, "s", content);
     }
