@@ -22,6 +22,11 @@ pub fn bounded(value: &str) -> &str {
     &value[..value.ceil_char_boundary(LONGEST + 1)]
 }
 
+/// A key of confrev without its prefix.
+pub fn short(key: &str) -> &str {
+    key.strip_prefix(PREFIX).unwrap_or(key)
+}
+
 /// The most bytes in an annotation, such as a plan. Source: Kubernetes' limit of all annotations of an object,
 /// `TotalAnnotationSizeLimitB`. Nothing of a plan is remembered but its time.
 pub const MAX_ANNOTATION: usize = 256 << 10;

@@ -1,6 +1,6 @@
 //! Texts with `*` and `?`, as in a shell.
 
-/// The characters that stand for others.
+/// The wildcards: any characters, and any one character.
 pub(crate) const ALL: [char; 2] = ['*', '?'];
 
 /// Whether a text matches a pattern, in time that is bounded by the product of their lengths.

@@ -10,7 +10,7 @@ use super::{
     flags::{DefaultsFlag, KindFlag, RotatedFlag},
     lint_report::{self, Finding, Level, Location, ReportFormat, Rule},
     manifests::{self, Manifest, ManifestError, ManifestFlags},
-    render::{Given, workload_kind},
+    render::{Given, is_namespace, workload_kind},
 };
 use crate::{
     admission::{invalid_setting, odd_settings},
@@ -109,7 +109,7 @@ fn check(
         if let Ok(Some(observed)) = source(file, object) {
             objects.push((file.clone(), name.clone()));
             check_source(place, &name, namespace, &observed, &given, &mut findings);
-        } else if (&object["apiVersion"], &object["kind"]) == (&"v1".into(), &"Namespace".into()) {
+        } else if is_namespace(object) {
             objects.push((file.clone(), name.clone()));
             let invalid =
                 Texts::of_namespace(|key| object["metadata"]["annotations"][key].as_str()).invalid();

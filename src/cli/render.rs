@@ -145,6 +145,11 @@ pub(super) fn workload_kind<'k>(kinds: &'k Kinds, object: &Value) -> Option<&'k 
     kinds.by_kind(object["apiVersion"].as_str()?, object["kind"].as_str()?)
 }
 
+/// Whether it is a Namespace.
+pub(super) fn is_namespace(object: &Value) -> bool {
+    object["apiVersion"] == "v1" && object["kind"] == "Namespace"
+}
+
 impl Given {
     /// The objects of manifests. Those without a namespace are in `default`.
     pub(super) fn read(
@@ -162,7 +167,7 @@ impl Given {
                 let observed = Observed::read(kind, source.json.into_bytes())
                     .map_err(|error| manifests::error(file, kind.as_str(), &source.name.name, &error))?;
                 given.objects.insert((namespace, source.name), observed);
-            } else if (&object["apiVersion"], &object["kind"]) == (&"v1".into(), &"Namespace".into()) {
+            } else if is_namespace(object) {
                 let facts = NamespaceFacts {
                     opt_in: NamespaceOptIn::read(object["metadata"]["labels"][annotations::ENABLED].as_str()),
                     secrets: object["metadata"]["annotations"][annotations::SECRETS] == "true",

@@ -64,15 +64,9 @@ fn bound_source_gets_users_and_keeps_foreign_owners() {
 fn bound_source_is_restored_with_users_as_owners() {
     let mut desk = Desk::new();
     let source = ObjectName::new(SourceKind::ConfigMap, "demo");
-    let used = Use {
-        snapshot: Some(source.name.clone()),
-        source,
-        live: false,
-        whole: true,
-        excluded: false,
-        unless_labelled: confrev::resolve::ExcludedLabels::default(),
-        optional: false,
-        on_hold: false,
+    let used = {
+        let snapshot = Some(source.name.clone());
+        Use::new(source, snapshot)
     };
     let replica_set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
     let revision = Revision { uid: "rs".into(), uses: vec![used] };
@@ -254,16 +248,7 @@ fn restores_second_snapshot_under_its_source() {
     let [own, source] = [BLUE, "demo"].map(|name| ObjectName::new(SourceKind::ConfigMap, name));
     let of = |entry: &ObjectName, uid: &str| {
         let snapshot = Some(BLUE.to_owned());
-        let used = Use {
-            source: entry.clone(),
-            snapshot: snapshot.map(Into::into),
-            live: false,
-            whole: true,
-            excluded: false,
-            unless_labelled: confrev::resolve::ExcludedLabels::default(),
-            optional: false,
-            on_hold: false,
-        };
+        let used = Use::new(entry.clone(), snapshot.map(Into::into));
         Revision { uid: uid.into(), uses: vec![used] }
     };
     // The deleted snapshot was admitted recently, or another template refers to it by its source.
@@ -304,16 +289,7 @@ fn restores_no_secret_snapshots_when_secrets_are_disabled() {
     let mut desk = Desk::new();
     let [source, snapshot] =
         ["keys", "keys-0123456789"].map(|name| ObjectName::new(SourceKind::Secret, name));
-    let used = Use {
-        source,
-        snapshot: Some(snapshot.name),
-        live: false,
-        whole: true,
-        excluded: false,
-        unless_labelled: confrev::resolve::ExcludedLabels::default(),
-        optional: false,
-        on_hold: false,
-    };
+    let used = Use::new(source, Some(snapshot.name));
     let replica_set = RevisionKey { kind: 0, namespace: "ns".into(), name: "web-1".into() };
     let revision = Revision { uid: "rs".into(), uses: vec![used] };
     desk.state.apply_revision(&replica_set, Some(revision), desk.now);

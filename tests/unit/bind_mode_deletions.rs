@@ -156,16 +156,7 @@ impl Stage {
 fn use_of(object: &str) -> Use {
     let source = ObjectName::new(SourceKind::ConfigMap, object);
     let snapshot = Some(source.name.clone());
-    Use {
-        source,
-        snapshot,
-        live: false,
-        whole: true,
-        excluded: false,
-        unless_labelled: confrev::resolve::ExcludedLabels::default(),
-        optional: false,
-        on_hold: false,
-    }
+    Use::new(source, snapshot)
 }
 
 /// A GitOps tool prunes more objects than any count of contents that a replica might remember.

@@ -15,16 +15,7 @@ use super::controller::{Desk, key, name, web_on_blue};
 fn reference() -> Use {
     let source = ObjectName::new(SourceKind::ConfigMap, "next");
     let snapshot = Some(source.name.clone());
-    Use {
-        snapshot,
-        source,
-        live: false,
-        whole: true,
-        excluded: false,
-        unless_labelled: confrev::resolve::ExcludedLabels::default(),
-        optional: false,
-        on_hold: false,
-    }
+    Use::new(source, snapshot)
 }
 
 fn bound(owners: &[Owner]) -> BoundRecord {

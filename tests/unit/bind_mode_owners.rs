@@ -79,16 +79,7 @@ async fn unused_bound_source_of_operator_is_kept() {
 fn bound_source_never_exceeds_owner_limit() {
     let source = ObjectName::new(SourceKind::ConfigMap, "next");
     let snapshot = Some(source.name.clone());
-    let used = Use {
-        snapshot,
-        source,
-        live: false,
-        whole: true,
-        excluded: false,
-        unless_labelled: confrev::resolve::ExcludedLabels::default(),
-        optional: false,
-        on_hold: false,
-    };
+    let used = Use::new(source, snapshot);
     let mut desk = Desk::new();
     for number in 0..20_000 {
         let set = RevisionKey { kind: 0, namespace: "ns".into(), name: format!("set-{number}").into() };
@@ -168,16 +159,7 @@ async fn only_own_owners_are_removed_from_bound_source() {
 fn stale_owners_are_replaced_by_current_user() {
     let source = ObjectName::new(SourceKind::ConfigMap, "next");
     let snapshot = Some(source.name.clone());
-    let used = Use {
-        snapshot,
-        source,
-        live: false,
-        whole: true,
-        excluded: false,
-        unless_labelled: confrev::resolve::ExcludedLabels::default(),
-        optional: false,
-        on_hold: false,
-    };
+    let used = Use::new(source, snapshot);
     for stale in [2047, 2048] {
         let mut desk = Desk::new();
         let set = |number: usize, uses: Vec<Use>| {

@@ -74,16 +74,7 @@ impl Keeper {
         let key = RevisionKey { kind: 0, namespace: Arc::from("ns"), name: Arc::from("set") };
         let revision = number.map(|number| Revision {
             uid: "set".into(),
-            uses: vec![Use {
-                source: ObjectName::clone(&name("demo").object),
-                snapshot: Some(named(number).object.name),
-                live: false,
-                whole: true,
-                excluded: false,
-                unless_labelled: confrev::resolve::ExcludedLabels::default(),
-                optional: false,
-                on_hold: false,
-            }],
+            uses: vec![Use::new(ObjectName::clone(&name("demo").object), Some(named(number).object.name))],
         });
         self.desk.state.apply_revision(&key, revision, self.desk.now);
     }

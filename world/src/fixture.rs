@@ -8,10 +8,7 @@ use confrev_core::{
     compact::CompactSet,
     gate_settings::Texts,
     kinds::Kinds,
-    resolve::{
-        ExcludedLabels, Health, LabelNames, Pace, Present, Record, RecordedFailure, SpreadPolicy, Use,
-        Verdict,
-    },
+    resolve::{Health, Pace, Present, Record, RecordedFailure, SpreadPolicy, Use, Verdict},
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
     tie::Tie,
 };
@@ -47,16 +44,7 @@ pub fn snapshot(source: &str, content: u8) -> Arc<str> {
 
 /// A reference to the snapshot of a content; to the source itself without one.
 pub fn used(source: &str, content: Option<u8>) -> Use {
-    Use {
-        source: object(source),
-        snapshot: content.map(|content| snapshot(source, content)),
-        live: false,
-        whole: true,
-        excluded: false,
-        unless_labelled: ExcludedLabels::default(),
-        optional: false,
-        on_hold: false,
-    }
+    Use::new(object(source), content.map(|content| snapshot(source, content)))
 }
 
 /// A reference that the annotation `hold` keeps.
@@ -127,15 +115,7 @@ pub fn snapshot_record(source: &str, content: u8) -> SnapshotRecord {
 
 /// A source with a content.
 pub fn source_record(source: &str, content: u8) -> SourceRecord {
-    let present = Present {
-        digests: digest(content).into(),
-        stays_as_written: false,
-        live: None,
-        bound_itself: false,
-        is_snapshot: false,
-        keys: confrev_core::resolve::KeyNames::default(),
-        labels: LabelNames::default(),
-    };
+    let present = Present::new(digest(content).into());
     SourceRecord {
         uid: format!("uid-{source}").as_str().into(),
         resource_version: content.to_string().into(),

@@ -32,7 +32,7 @@ impl NamespaceChoice {
 pub struct Inherited {
     strategies: Arc<Strategies>,
     defaults: Defaults,
-    /// The namespaces that choose anything.
+    /// The namespaces that choose anything. The choice of the installation is part of each.
     of_namespaces: Arc<RwLock<HashMap<Arc<str>, NamespaceChoice>>>,
 }
 
@@ -48,43 +48,35 @@ impl Inherited {
         if choice == NamespaceChoice::default() {
             choices.remove(namespace);
         } else {
-            choices.insert(Arc::clone(namespace), choice);
+            let defaults = choice.defaults.under(&self.defaults);
+            choices.insert(Arc::clone(namespace), NamespaceChoice { defaults, ..choice });
         }
-    }
-
-    /// What the sources and workloads of a namespace inherit.
-    pub fn defaults(&self, namespace: &str) -> Defaults {
-        self.with_choice(namespace, |choice| {
-            choice.map_or_else(|| self.defaults.clone(), |choice| choice.defaults.under(&self.defaults))
-        })
     }
 
     /// A workload under what it inherits in this namespace.
     pub fn workload<'w>(&self, namespace: &str, workload: Workload<'w>) -> Workload<'w> {
-        workload.under(self.defaults(namespace))
+        self.given(namespace, |_, defaults| workload.under(defaults.clone()))
     }
 
     /// A source of this namespace, under the strategy that applies to it and what it inherits.
     pub fn source(&self, namespace: &str, source: Observed) -> Observed {
-        let defaults = self.defaults(namespace);
-        let strategies = &self.strategies;
-        self.with_choice(namespace, |choice| source.under(strategies, strategy_of(choice), defaults))
+        self.given(namespace, |strategy, defaults| source.under(&self.strategies, strategy, defaults.clone()))
     }
 
     /// The settings for the changes of a source in this namespace that has these annotations.
     pub fn policy<'a>(&self, namespace: &str, annotation: impl Fn(&str) -> Option<&'a str>) -> SpreadPolicy {
-        let defaults = self.defaults(namespace);
-        let own = annotation(annotations::STRATEGY);
-        let strategy = self.with_choice(namespace, |choice| self.strategies.of(own, strategy_of(choice)));
-        SpreadPolicy::under(strategy.as_ref(), &defaults, |key| annotation(key))
+        self.given(namespace, |strategy, defaults| {
+            let strategy = self.strategies.of(annotation(annotations::STRATEGY), strategy);
+            SpreadPolicy::under(strategy.as_ref(), defaults, |key| annotation(key))
+        })
     }
 
-    fn with_choice<T>(&self, namespace: &str, use_it: impl FnOnce(Option<&NamespaceChoice>) -> T) -> T {
+    /// Uses the strategy that a namespace chooses, and what its objects inherit.
+    fn given<T>(&self, namespace: &str, use_it: impl FnOnce(Option<&str>, &Defaults) -> T) -> T {
         let choices = self.of_namespaces.read().unwrap_or_else(PoisonError::into_inner);
-        use_it(choices.get(namespace))
+        match choices.get(namespace) {
+            Some(choice) => use_it(choice.strategy.as_deref(), &choice.defaults),
+            None => use_it(None, &self.defaults),
+        }
     }
-}
-
-fn strategy_of(choice: Option<&NamespaceChoice>) -> Option<&str> {
-    choice?.strategy.as_deref()
 }

@@ -9,7 +9,7 @@ use std::{
 use confrev_core::{
     compact::CompactSet,
     kinds::Kinds,
-    resolve::{ExcludedLabels, Health, LabelNames, NamespaceOptIn, Present, Record, SpreadPolicy, Use},
+    resolve::{Health, NamespaceOptIn, Present, Record, SpreadPolicy, Use},
     snapshot::{DIGITS, Digest, ObjectName, SourceKind, snapshot_name},
 };
 use jiff::{SignedDuration, Timestamp};
@@ -96,16 +96,8 @@ fn uses(bits: u8, content: u8, revision: bool) -> Vec<Use> {
             2 => Some(snapshot_of(of, content, content & 64 != 0)),
             _ => Some(of.to_owned()),
         };
-        uses.push(Use {
-            source: ObjectName::new(SourceKind::ConfigMap, of),
-            snapshot: snapshot.map(Arc::from),
-            live: false,
-            whole: content & 32 == 0,
-            excluded: false,
-            unless_labelled: ExcludedLabels::default(),
-            optional: false,
-            on_hold: false,
-        });
+        let used = Use::new(ObjectName::new(SourceKind::ConfigMap, of), snapshot.map(Arc::from));
+        uses.push(Use { whole: content & 32 == 0, ..used });
     }
     uses.sort();
     uses
@@ -258,15 +250,8 @@ impl Both {
         if chance & 4 != 0 {
             digests.insert(digest(content.wrapping_add(1) % CONTENTS));
         }
-        let present = Present {
-            digests,
-            stays_as_written: false,
-            live: Some(false),
-            bound_itself: chance & 0x30 == 0x30,
-            is_snapshot: false,
-            keys: confrev_core::resolve::KeyNames::default(),
-            labels: LabelNames::default(),
-        };
+        let bound_itself = chance & 0x30 == 0x30;
+        let present = Present { live: Some(false), bound_itself, ..Present::new(digests) };
         let record = SourceRecord {
             uid: format!("{}-{}", of.object.name, u8::from(chance & 8 != 0)).as_str().into(),
             resource_version: self.version.to_string().into(),

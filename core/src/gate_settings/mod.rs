@@ -73,11 +73,13 @@ impl Texts {
             let text = self.get(setting.key)?;
             Some(refused(setting.key, text, (setting.check)(text).err()?))
         };
-        let inherited = self.iter().filter_map(|(key, text)| {
-            let allowed = defaults::malformed(key, text)?;
-            Some(refused(key, text, allowed))
-        });
-        SETTINGS.iter().filter_map(invalid).chain(inherited).collect()
+        SETTINGS.iter().filter_map(invalid).chain(self.malformed_defaults().map(|(_, why)| why)).collect()
+    }
+
+    /// The keys of the settings of a Namespace that are inherited and cannot be followed, each with the reason.
+    fn malformed_defaults(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let malformed = |(key, text)| Some((key, refused(key, text, defaults::malformed(key, text)?)));
+        self.iter().filter_map(malformed)
     }
 
     fn get(&self, key: &str) -> Option<&str> {
@@ -94,11 +96,8 @@ pub fn closed<'t>(texts: impl IntoIterator<Item = (Place, &'t Texts)>, now: Time
         return None;
     }
     let malformed = |(of, texts): &(Place, &Texts)| {
-        texts.iter().find_map(|(key, text)| {
-            let why = refused(key, text, defaults::malformed(key, text)?);
-            let name = key.strip_prefix(annotations::PREFIX).unwrap_or(key);
-            Some(Closed::Invalid { name, of: of.clone(), why })
-        })
+        let (key, why) = texts.malformed_defaults().next()?;
+        Some(Closed::Invalid { name: annotations::short(key), of: of.clone(), why })
     };
     stated.iter().find_map(malformed).or_else(|| closed_by(&SETTINGS, &stated, now))
 }

@@ -19,7 +19,7 @@ pub(super) struct Setting {
 impl Setting {
     /// The key without its prefix, which is the name of the gate.
     pub(super) fn name(&self) -> &'static str {
-        self.key.strip_prefix(annotations::PREFIX).unwrap_or(self.key)
+        annotations::short(self.key)
     }
 }
 

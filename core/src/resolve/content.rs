@@ -126,10 +126,15 @@ impl<'r> Resolver<'r> {
     /// Whether the workload, its namespace or the installation leaves references to this source as written: by its name, or by a label
     /// if it was read.
     pub(super) fn is_excluded(&self, source: &ObjectName) -> bool {
-        let by_label = |present: &Observed| self.policy.exclude.labels().have(present.labels());
+        let present = || self.facts.object(source).flatten();
         self.facts.is_rotated(source)
             || self.policy.exclude.names(source)
-            || self.facts.object(source).flatten().is_some_and(by_label)
+            || present().is_some_and(|present| self.excludes_label_of(present))
+    }
+
+    /// The same, by a label of a source that was read.
+    fn excludes_label_of(&self, present: &Observed) -> bool {
+        self.policy.exclude.labels().have(present.labels())
     }
 
     /// Whether references to this source stay as written.
@@ -141,8 +146,7 @@ impl<'r> Resolver<'r> {
         // Both facts are requested in one pass.
         let live_secrets = (source.kind == SourceKind::Secret).then(|| self.namespace_has_live_secrets());
         let Some(present) = self.live(source)? else { return Ok(false) };
-        let is_excluded = self.is_excluded(source);
-        Ok(is_excluded
+        Ok(self.excludes_label_of(present)
             || present.stays_as_written()
             || match (present.is_live(), live_secrets) {
                 (None, Some(live_secrets)) => live_secrets?,
@@ -164,8 +168,8 @@ impl<'r> Resolver<'r> {
         if !ours || self.is_excluded(source) {
             return Ok(false);
         }
-        match self.live(source)?.map(Observed::is_live) {
-            _ if self.is_excluded(source) => Ok(false),
+        let present = self.live(source)?.filter(|present| !self.excludes_label_of(present));
+        match present.map(Observed::is_live) {
             None => Ok(false),
             Some(Some(live)) => Ok(live),
             Some(None) => self.namespace_has_live_secrets(),

@@ -57,12 +57,16 @@ fn resolve_opted_in(request: &Request<'_>, facts: &Facts, giver: Giver) -> Pass 
         Ok(keeps) => keeps,
         Err(need) => return Pass::Needs(BTreeSet::from([need])),
     };
-    let settings = request.old.as_ref().filter(|_| keeps_settings).unwrap_or(&request.new);
-    let (policy, errors) = Policy::read(settings);
+    let (policy, errors) = Policy::read(settings(request, keeps_settings));
     if !errors.is_empty() {
         return Pass::Decided(denied(request, &errors));
     }
     Resolver::new(request, facts, &policy, keeps_settings).run(giver)
+}
+
+/// The object whose settings count: the requested one, or in an undo the stored one.
+fn settings<'q>(request: &'q Request<'q>, keeps_settings: bool) -> &'q super::Workload<'q> {
+    request.old.as_ref().filter(|_| keeps_settings).unwrap_or(&request.new)
 }
 
 pub(super) fn denied(request: &Request<'_>, errors: &[String]) -> Decision {
@@ -205,8 +209,11 @@ impl<'r> Resolver<'r> {
 
     /// Whose annotation a setting is, for messages, if it is not the workload's own.
     pub(super) fn whose(&self, key: &str) -> &'static str {
-        let settings = self.request.old.as_ref().filter(|_| self.keeps_settings).unwrap_or(&self.request.new);
-        if settings.annotation(key).is_some() { "" } else { " of its namespace or of the installation" }
+        if settings(self.request, self.keeps_settings).annotation(key).is_some() {
+            ""
+        } else {
+            " of its namespace or of the installation"
+        }
     }
 
     fn run(mut self, giver: Giver) -> Pass {

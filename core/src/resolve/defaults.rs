@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     exclusions::Exclusions,
-    values::{DURATIONS, parse_duration, parse_max_in_flight, parse_missing, parse_on_undo},
+    values::{DURATIONS, parse_duration, parse_max_in_flight, parse_missing, parse_on_undo, text_of},
 };
 use crate::annotations::{self, LONGEST};
 
@@ -42,18 +42,14 @@ impl Defaults {
             serde_json::from_str(text).map_err(|error| format!("not an object of settings: {error}"))?;
         let mut settings = Vec::new();
         for (name, value) in named {
-            let name_of = |key: &'static str| key.strip_prefix(annotations::PREFIX).unwrap_or(key);
-            let Some((key, check)) = INHERITED.into_iter().find(|(key, _)| *name_of(key) == *name) else {
-                let names: Vec<_> = INHERITED.into_iter().map(|(key, _)| name_of(key)).collect();
+            let Some((key, check)) = INHERITED.into_iter().find(|(key, _)| *annotations::short(key) == *name)
+            else {
+                let names = INHERITED.map(|(key, _)| annotations::short(key));
                 return Err(format!("{name:?} is not inherited, use {}", names.join(", ")));
             };
-            let text = match value {
-                Value::String(text) => text,
-                Value::Number(number) => number.to_string(),
-                other => return Err(format!("{name}: {other} is neither a text nor a number")),
-            };
+            let text = text_of(&name, &value)?;
             check(&text).map_err(|allowed| format!("{name}: {text:?} is not allowed, use {allowed}"))?;
-            settings.push((key, text.into()));
+            settings.push((key, text));
         }
         Ok(Self::of(settings))
     }
@@ -61,11 +57,11 @@ impl Defaults {
     /// Reads the annotations of a Namespace. One that cannot be followed is left out: it holds all changes, as a setting that is a
     /// gate.
     pub fn of_namespace<'n>(annotation: impl Fn(&str) -> Option<&'n str>) -> Self {
-        let valid = |(key, check): &(&'static str, Check)| {
-            let text = annotation(key)?;
-            (text.len() <= LONGEST && check(text).is_ok()).then(|| (*key, text.into()))
+        let valid = |key| {
+            let text = annotation(key).filter(|text| malformed(key, text).is_none())?;
+            Some((key, text.into()))
         };
-        Self::of(INHERITED.iter().filter_map(valid).collect())
+        Self::of(keys().filter_map(valid).collect())
     }
 
     fn of(settings: Vec<Setting>) -> Self {
@@ -85,24 +81,23 @@ impl Defaults {
         match (&self.0, &installation.0) {
             (None, _) => installation.clone(),
             (_, None) => self.clone(),
-            _ => Self::of(INHERITED.iter().filter_map(|(key, _)| both(key)).collect()),
+            _ => Self::of(keys().filter_map(both).collect()),
         }
     }
 
     /// Those that workloads have.
     #[must_use]
     pub fn of_workloads(&self) -> Self {
-        let of_workload = |(key, _): &&Setting| *key != annotations::MAX_IN_FLIGHT;
-        Self::of(self.0.iter().flat_map(|settings| settings.iter()).filter(of_workload).cloned().collect())
+        Self::of(self.iter().filter(|(key, _)| *key != annotations::MAX_IN_FLIGHT).cloned().collect())
     }
 
     /// The value of an annotation; `None` if it is not inherited.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .flat_map(|settings| settings.iter())
-            .find(|(known, _)| *known == key)
-            .map(|(_, text)| &**text)
+        self.iter().find(|(known, _)| *known == key).map(|(_, text)| &**text)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Setting> {
+        self.0.iter().flat_map(|settings| settings.iter())
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
+use super::values::{parse_source, parse_source_if};
 use crate::{
-    snapshot::{ObjectName, SourceKind, is_object_name},
+    snapshot::{ObjectName, is_object_name},
     wildcards,
 };
 
@@ -12,7 +13,7 @@ const ALLOWED: &str = "names of ConfigMaps, of Secrets as secret/NAME, both with
                        commas, at most 64 labels and 64 names with wildcards";
 /// The most labels and the most names with wildcards of a list. Each reference is compared with all of them.
 const MOST: usize = 64;
-/// The value of a label that stands for any.
+/// In place of the value of a label: any value.
 const ANY: &str = "*";
 
 /// The most labels of a source that are known. Usual objects have ten, and nothing limits them but the size of an object.
@@ -47,9 +48,9 @@ impl Exclusions {
                     labels.insert(label(key, value).ok_or(ALLOWED)?);
                 } else if item.contains(wildcards::ALL) {
                     own_patterns += 1;
-                    read.patterns.insert(name(item).ok_or(ALLOWED)?);
+                    read.patterns.insert(pattern(item).ok_or(ALLOWED)?);
                 } else {
-                    read.names.insert(name(item).ok_or(ALLOWED)?);
+                    read.names.insert(parse_source(item).ok_or(ALLOWED)?);
                 }
                 if own_patterns.max(own_labels) > MOST {
                     return Err(ALLOWED);
@@ -110,21 +111,15 @@ impl fmt::Debug for LabelNames {
     }
 }
 
-/// Reads `NAME`, `configmap/NAME` or `secret/NAME`, with wildcards.
-fn name(item: &str) -> Option<ObjectName> {
-    let (kind, name) = match item.split_once('/') {
-        Some(("secret", name)) => (SourceKind::Secret, name),
-        Some(("configmap", name)) => (SourceKind::ConfigMap, name),
-        Some(_) => return None,
-        None => (SourceKind::ConfigMap, item),
-    };
-    let is_name = if name.contains(wildcards::ALL) {
-        // What is left of a name next to a wildcard may begin and end as no name does.
-        name.len() <= 253 && is_object_name(&format!("a{}a", name.replace(wildcards::ALL, "a")))
-    } else {
-        is_object_name(name)
-    };
-    is_name.then(|| ObjectName::new(kind, name))
+/// Reads the name of a source, with wildcards.
+fn pattern(item: &str) -> Option<ObjectName> {
+    // What is left of a name next to a wildcard may begin and end as no name does.
+    let is_pattern =
+        |name: &str| name.len() <= 253 && is_object_name(&format!("a{}a", name.replace(wildcards::ALL, "a")));
+    parse_source_if(
+        item,
+        |name| if name.contains(wildcards::ALL) { is_pattern(name) } else { is_object_name(name) },
+    )
 }
 
 /// Reads a label; any value is `*`.
@@ -139,19 +134,19 @@ fn label(key: &str, value: &str) -> Option<u64> {
     (is_key && is_value).then(|| hash(key, value))
 }
 
-/// FNV-1a of 64 bits (RFC 9923) over the key, `=` and the value.
+/// The hash of a label, over the key, `=` and the value.
 fn hash(key: &str, value: &str) -> u64 {
-    let bytes = key.bytes().chain(*b"=").chain(value.bytes());
+    fnv(key.bytes().chain(*b"=").chain(value.bytes()))
+}
+
+/// FNV-1a of 64 bits (RFC 9923).
+fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn source(text: &str) -> ObjectName {
-        name(text).unwrap()
-    }
 
     #[test]
     fn list_names_sources_by_name_and_label() {
@@ -169,7 +164,7 @@ mod tests {
             ("x-rules", true),
             ("secret/x-rules", false),
         ] {
-            assert_eq!(list.names(&source(name)), is_named, "{name}");
+            assert_eq!(list.names(&parse_source(name).unwrap()), is_named, "{name}");
         }
         let exact: Vec<_> = list.exact().iter().map(ToString::to_string).collect();
         assert_eq!(exact, ["ConfigMap \"a\"", "ConfigMap \"d\"", "Secret \"b.c\""]);
@@ -222,18 +217,11 @@ mod tests {
         assert!(Exclusions::read([&*many("a", 1000)]).is_ok());
     }
 
-    /// Test vectors of its authors, for the empty text and for "a".
+    /// The test vectors of its authors.
     #[test]
     fn hash_is_the_standard_one() {
-        let of = |bytes: &[u8]| {
-            bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-            })
-        };
-        assert_eq!(
-            (of(b""), of(b"a"), of(b"foobar")),
-            (0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8)
-        );
-        assert_eq!(hash("foo", "bar"), of(b"foo=bar"));
+        let expected = [0xcbf2_9ce4_8422_2325, 0xaf63_dc4c_8601_ec8c, 0x8594_4171_f739_67e8];
+        assert_eq!(["", "a", "foobar"].map(|text| fnv(text.bytes())), expected);
+        assert_eq!(hash("foo", "bar"), fnv("foo=bar".bytes()));
     }
 }

@@ -92,6 +92,20 @@ pub struct Use {
 }
 
 impl Use {
+    /// A reference to the whole source, or to a snapshot of it, without any setting.
+    pub fn new(source: ObjectName, snapshot: Option<Arc<str>>) -> Self {
+        Self {
+            source,
+            snapshot,
+            live: false,
+            whole: true,
+            excluded: false,
+            unless_labelled: ExcludedLabels::default(),
+            optional: false,
+            on_hold: false,
+        }
+    }
+
     /// Whether references to the source stay as written by a setting, if it has these labels.
     pub fn excludes(&self, labels: &LabelNames) -> bool {
         self.excluded || self.unless_labelled.have(labels)
@@ -124,6 +138,21 @@ pub struct Present {
     pub keys: KeyNames,
     /// Its labels.
     pub labels: LabelNames,
+}
+
+impl Present {
+    /// A source with this content and without settings. Its keys are not known.
+    pub fn new(digests: Digests) -> Self {
+        Self {
+            digests,
+            stays_as_written: false,
+            live: None,
+            bound_itself: false,
+            is_snapshot: false,
+            keys: KeyNames::default(),
+            labels: LabelNames::default(),
+        }
+    }
 }
 
 impl From<&Observed> for Present {

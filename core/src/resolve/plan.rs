@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Request, Workload, policy::parse_source, used::has_other_roll};
+use super::{Request, Workload, used::has_other_roll, values::parse_source};
 use crate::{
     annotations,
     snapshot::{Digest, ObjectName, SourceKind, is_object_name},

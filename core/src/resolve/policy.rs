@@ -6,12 +6,12 @@ use super::{
     Workload,
     exclusions::Exclusions,
     mount::{self, Mount},
-    values::{DURATIONS, MissingPolicy, parse_duration, parse_missing, parse_on_undo},
+    values::{DURATIONS, MissingPolicy, parse_duration, parse_missing, parse_on_undo, parse_source},
 };
 use crate::{
     annotations,
     gate_settings::Texts,
-    snapshot::{ObjectName, SourceKind, is_object_name},
+    snapshot::{ObjectName, SourceKind},
 };
 
 /// The default minimum time between two automatic rolls.
@@ -171,17 +171,6 @@ pub fn hold_text<'n>(snapshots: impl IntoIterator<Item = &'n ObjectName>) -> Str
 fn parse_names(value: &str) -> Option<BTreeSet<ObjectName>> {
     let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
     items.map(parse_source).collect()
-}
-
-/// Reads `NAME`, `configmap/NAME` or `secret/NAME`.
-pub(super) fn parse_source(text: &str) -> Option<ObjectName> {
-    let (kind, name) = match text.split_once('/') {
-        Some(("secret", name)) => (SourceKind::Secret, name),
-        Some(("configmap", name)) => (SourceKind::ConfigMap, name),
-        Some(_) => return None,
-        None => (SourceKind::ConfigMap, text),
-    };
-    is_object_name(name).then(|| ObjectName::new(kind, name))
 }
 
 /// Reads a source's `keep`; `None` if it is not a count in range.

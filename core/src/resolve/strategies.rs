@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     SpreadPolicy,
     strategy::{Settings, Strategy, value},
+    values::text_of,
 };
 use crate::annotations;
 
@@ -74,18 +75,12 @@ impl Strategies {
 
 /// A setting of a strategy.
 fn setting(key: &str, value: &Value) -> Result<(&'static str, Box<str>), String> {
-    let known = SETTINGS.iter().find(|known| known.strip_prefix(annotations::PREFIX) == Some(key));
-    let known = *known.ok_or_else(|| {
-        let names: Vec<_> =
-            SETTINGS.iter().filter_map(|known| known.strip_prefix(annotations::PREFIX)).collect();
+    let known = SETTINGS.into_iter().find(|known| annotations::short(known) == key);
+    let known = known.ok_or_else(|| {
+        let names = SETTINGS.map(annotations::short);
         format!("{key:?} is no setting of strategies, use {}", names.join(", "))
     })?;
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        other => return Err(format!("{key}: {other} is neither a text nor a number")),
-    };
-    Ok((known, text.into()))
+    Ok((known, text_of(key, value)?))
 }
 
 #[cfg(test)]

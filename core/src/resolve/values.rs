@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
+use crate::snapshot::{ObjectName, SourceKind, is_object_name};
+
 /// How admission reacts to a missing object or key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingPolicy {
@@ -12,6 +16,31 @@ pub enum MissingPolicy {
     Deny,
     /// Admit without a warning.
     Allow,
+}
+
+/// Reads `NAME`, `configmap/NAME` or `secret/NAME`.
+pub(super) fn parse_source(text: &str) -> Option<ObjectName> {
+    parse_source_if(text, is_object_name)
+}
+
+/// The same with a name for which this is true.
+pub(super) fn parse_source_if(text: &str, is_name: impl FnOnce(&str) -> bool) -> Option<ObjectName> {
+    let (kind, name) = match text.split_once('/') {
+        Some(("secret", name)) => (SourceKind::Secret, name),
+        Some(("configmap", name)) => (SourceKind::ConfigMap, name),
+        Some(_) => return None,
+        None => (SourceKind::ConfigMap, text),
+    };
+    is_name(name).then(|| ObjectName::new(kind, name))
+}
+
+/// The text of a setting that is given as JSON. An error names the setting.
+pub(super) fn text_of(name: &str, value: &Value) -> Result<Box<str>, String> {
+    match value {
+        Value::String(text) => Ok(text.as_str().into()),
+        Value::Number(number) => Ok(number.to_string().into()),
+        other => Err(format!("{name}: {other} is neither a text nor a number")),
+    }
 }
 
 /// Reads the annotation `missing`. An error has the values that are allowed.

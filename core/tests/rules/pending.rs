@@ -207,16 +207,7 @@ fn live_source_is_pending_until_seen() {
         if !has_seen {
             record = record.tied(&configmap("demo"), |tie| tie.seen = None);
         }
-        let plain = Use {
-            source: configmap("demo"),
-            snapshot: None,
-            live: false,
-            whole: true,
-            excluded: false,
-            unless_labelled: confrev::resolve::ExcludedLabels::default(),
-            optional: false,
-            on_hold: false,
-        };
+        let plain = Use::new(configmap("demo"), None);
         let present = Present { live: mode, ..Present::from(content) };
         assert_eq!(record.is_pending_for(&change(plain), &present), pending, "{what}");
     }

@@ -29,29 +29,12 @@ fn having_seen(content: Option<u8>) -> Record {
 /// A reference to the source, or to a snapshot of it.
 fn reference(snapshot: bool) -> Use {
     let snapshot = snapshot.then(|| Arc::from("demo-3a18d34e26"));
-    Use {
-        source: source(),
-        snapshot,
-        live: false,
-        whole: true,
-        excluded: false,
-        unless_labelled: confrev::resolve::ExcludedLabels::default(),
-        optional: false,
-        on_hold: false,
-    }
+    Use::new(source(), snapshot)
 }
 
 /// The source with content 2.
 fn present() -> Present {
-    Present {
-        digests: digest(2).into(),
-        stays_as_written: false,
-        live: None,
-        bound_itself: false,
-        is_snapshot: false,
-        keys: confrev_core::resolve::KeyNames::default(),
-        labels: confrev::resolve::LabelNames::default(),
-    }
+    Present::new(digest(2).into())
 }
 
 #[test]

@@ -18,10 +18,7 @@ use crate::{
     controller::reconcile::state::State,
     json::At,
     kinds::REVISION_KINDS,
-    resolve::{
-        ExcludedLabels, Health, NamespaceOptIn, Record, Referrer, RefusedContents, SpreadPolicy, Use,
-        Workload,
-    },
+    resolve::{Health, NamespaceOptIn, Record, Referrer, RefusedContents, SpreadPolicy, Use, Workload},
     snapshot::{ObjectName, SourceKind},
     template::{SourceMap, Template},
     uid::Uid,
@@ -257,16 +254,8 @@ fn snapshots_used(template: &Template<'_>) -> (Vec<Use>, usize) {
         .iter()
         .filter_map(|reference| {
             let source = sources.source_of(reference.kind, reference.name)?.clone();
-            Some(Use {
-                source,
-                snapshot: Some(reference.name.into()),
-                live: false,
-                whole: reference.keys.is_none(),
-                excluded: false,
-                unless_labelled: ExcludedLabels::default(),
-                optional: reference.optional,
-                on_hold: false,
-            })
+            let (whole, optional) = (reference.keys.is_none(), reference.optional);
+            Some(Use { whole, optional, ..Use::new(source, Some(reference.name.into())) })
         })
         .collect();
     (used.into_iter().collect(), sources.iter().count())

@@ -303,12 +303,15 @@ impl ControlPlane {
     /// The pods that match a label selector, are ready and are not being deleted.
     #[track_caller]
     pub fn ready_pods(&self, namespace: &str, selector: &str) -> Vec<Value> {
-        let ready = |pod: &Value| {
-            let conditions = pod["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-            conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
-        };
         let mut pods = self.list("pods", namespace, selector);
-        pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null() && ready(pod));
+        pods.retain(is_ready);
         pods
     }
+}
+
+/// Whether a pod is ready and is not being deleted.
+pub fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }

@@ -54,7 +54,7 @@ pub use api::Api;
 pub use audit::Request;
 pub use cert_manager::CertManager;
 pub use chart::own_chart;
-pub use cluster::ControlPlane;
+pub use cluster::{ControlPlane, is_ready};
 pub use kubectl::{Kubectl, Output, is_too_slow};
 pub use namespace::Namespace;
 pub use node::{Image, Nodes};

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use confrev::resolve::Observed;
-use confrev::snapshot::{DIGITS, SourceKind, snapshot_name};
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
+use crate::manifests::snapshot_of_demo;
 use crate::page::Page;
 use crate::page_commands::yaml_under;
 use crate::shared::running;
@@ -19,11 +18,7 @@ const LIMIT: Duration = Duration::from_mins(5);
 
 /// The name of the snapshot with this port.
 fn snapshot(port: &str) -> String {
-    let object =
-        json!({"metadata": {"name": "demo", "uid": "u", "resourceVersion": "1"}, "data": {"port": port}});
-    let observed =
-        Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).expect("a ConfigMap");
-    snapshot_name("demo", &observed.digest(), DIGITS[0])
+    snapshot_of_demo(&json!({"port": port}))
 }
 
 fn deployments(page: &Page) -> Vec<Value> {

@@ -11,10 +11,6 @@ use crate::manifests::config_map;
 use crate::shared::{exclusive, running};
 use crate::world::{LIMIT, World, expect, snapshot_of, text};
 
-fn annotate_namespace(world: &World, setting: &str) {
-    world.cluster.kubectl(&["annotate", "--overwrite", "namespace", world.name(), setting]).run().ok();
-}
-
 fn deployment(name: &str, sources: &[&str]) -> Load {
     Load::new("deployments", name, sources).spec(json!({"replicas": 0}))
 }
@@ -46,7 +42,7 @@ fn namespace_excludes_sources_of_its_workloads() {
         });
     };
     resolved([true; 3]);
-    annotate_namespace(&world, "confrev.dev/exclude=*-rules, grafana_dashboard=*");
+    world.annotate_namespace("confrev.dev/exclude=*-rules, grafana_dashboard=*");
     resolved([true, false, false]);
     let changes = web.changes(&world);
     for source in ["team-rules", "dash"] {
@@ -61,7 +57,7 @@ fn namespace_excludes_sources_of_its_workloads() {
     world.kubectl(&["label", "configmap", "dash", "grafana_dashboard-"]).ok();
     web.wait_resolved(&world, "dash", "B");
     resolved([true, false, true]);
-    annotate_namespace(&world, "confrev.dev/exclude-");
+    world.annotate_namespace("confrev.dev/exclude-");
     web.wait_resolved(&world, "team-rules", "B");
 }
 
@@ -70,7 +66,7 @@ fn workloads_inherit_from_their_namespace() {
     let _confrev = running();
     let world = World::new("defaults");
     for setting in ["min-interval=1h", "missing=deny", "on-undo=hold"] {
-        annotate_namespace(&world, &format!("confrev.dev/{setting}"));
+        world.annotate_namespace(&format!("confrev.dev/{setting}"));
     }
     let mut web = deployment("web", &["demo"]);
     web.manifest["metadata"]["annotations"] = json!({});
@@ -115,7 +111,7 @@ fn invalid_default_of_namespace_holds_its_workloads() {
     world.set_config("demo", "A");
     let web = deployment("web", &["demo"]);
     web.apply(&world).ok();
-    annotate_namespace(&world, "confrev.dev/missing=dney");
+    world.annotate_namespace("confrev.dev/missing=dney");
     wait_for("the reason to be known", LIMIT, || {
         world.apply(&config_map("demo", "B")).ok();
         let told = reason(&world);
@@ -126,7 +122,7 @@ fn invalid_default_of_namespace_holds_its_workloads() {
         let told = events.iter().find(|event| event["reason"] == "SettingInvalid").ok_or("no Event")?;
         text(&told["message"]).contains("dney").then_some(()).ok_or("another Event")
     });
-    annotate_namespace(&world, "confrev.dev/missing=warn");
+    world.annotate_namespace("confrev.dev/missing=warn");
     web.wait_resolved(&world, "demo", "B");
 }
 
@@ -145,7 +141,7 @@ fn all_objects_inherit_from_the_installation() {
     assert_eq!(["demo", "team-rules"].map(|source| is_resolved(&world, &web, source)), [true, false]);
     let refused = deployment("other", &["gone"]).apply(&world).refused();
     assert!(refused.contains("ConfigMap \"gone\""), "{refused}");
-    annotate_namespace(&world, "confrev.dev/missing=allow");
+    world.annotate_namespace("confrev.dev/missing=allow");
     wait_for("the choice of the namespace", LIMIT, || {
         let answer =
             world.with_file(&["apply", "--dry-run=server"], &deployment("other", &["gone"]).manifest);

@@ -25,16 +25,12 @@ fn three(world: &World, content: &str) -> [Load; 3] {
     loads
 }
 
-fn annotate_namespace(world: &World, setting: &str) {
-    world.cluster.kubectl(&["annotate", "--overwrite", "namespace", world.name(), setting]).run().ok();
-}
-
 /// The source chooses, or its namespace. In the first wave, one workload moves.
 #[test]
 fn strategy_applies_where_source_sets_nothing() {
     let _confrev = running();
     let world = World::new("strategies");
-    annotate_namespace(&world, "confrev.dev/strategy=careful");
+    world.annotate_namespace("confrev.dev/strategy=careful");
     let loads = three(&world, "A");
     let moves = |content: &'static str, count: usize| {
         let moved = || expect(&moved_to(&world, &loads, content).len(), &count);
@@ -66,7 +62,7 @@ fn strategy_applies_where_source_sets_nothing() {
     world.set_config("demo", "D");
     moves("D", 2);
     source("confrev.dev/waves-");
-    annotate_namespace(&world, "confrev.dev/strategy=immediate");
+    world.annotate_namespace("confrev.dev/strategy=immediate");
     moves("D", 3);
 }
 
@@ -75,7 +71,7 @@ fn strategy_applies_where_source_sets_nothing() {
 fn unknown_strategy_moves_nothing_until_corrected() {
     let _confrev = running();
     let world = World::new("strategy-unknown");
-    annotate_namespace(&world, "confrev.dev/strategy=carefull");
+    world.annotate_namespace("confrev.dev/strategy=carefull");
     let loads = three(&world, "A");
     world.set_config("demo", "B");
     let moved = |count: usize| expect(&moved_to(&world, &loads, "B").len(), &count);
@@ -89,7 +85,7 @@ fn unknown_strategy_moves_nothing_until_corrected() {
     holds_for("the hold", Duration::from_secs(3), || moved(0));
     let status = world.confrev_json(&["status"]);
     assert!(text(&status[0]["sources"][0]["reason"]).contains(unknown), "{status}");
-    annotate_namespace(&world, "confrev.dev/strategy-");
+    world.annotate_namespace("confrev.dev/strategy-");
     wait_for("all workloads to move", LIMIT, || moved(3));
 
     let refusal = world.kubectl(&["annotate", "configmap/demo", "confrev.dev/strategy=carefull"]).refused();

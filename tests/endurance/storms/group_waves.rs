@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use confrev::resolve::{Observed, auto_roll_time};
-use confrev::snapshot::{DIGITS, SourceKind, snapshot_name};
+use confrev::resolve::auto_roll_time;
 use confrev_controlplane::{Program, holds_for, is_too_slow, wait_for};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::any_kind::Load;
+use crate::manifests::snapshot_of_demo;
 use crate::restart::restarted;
 use crate::rolls::{check_waves, roll_time};
 use crate::shared::{BAKE, STEPS, has_default_strategy, held_workloads, running};
@@ -34,11 +34,7 @@ fn size(variable: &str, or: usize) -> usize {
 
 /// The name of the snapshot of a text.
 fn snapshot(content: &str) -> String {
-    let object =
-        json!({"metadata": {"name": "demo", "uid": "u", "resourceVersion": "1"}, "data": {"text": content}});
-    let observed =
-        Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).expect("a ConfigMap");
-    snapshot_name("demo", &observed.digest(), DIGITS[0])
+    snapshot_of_demo(&json!({"text": content}))
 }
 
 /// The namespaces of a group, with the same workloads in each.
@@ -75,8 +71,7 @@ impl Fleet {
             world.cluster.kubectl(&label).run().ok();
             // No source has a setting: its strategy is that of its namespace, or of the installation.
             if !has_default_strategy() {
-                let strategy = format!("confrev.dev/strategy={STEPS}");
-                world.cluster.kubectl(&["annotate", "namespace", world.name(), &strategy]).run().ok();
+                world.annotate_namespace(&format!("confrev.dev/strategy={STEPS}"));
             }
             world.set_config("demo", "good");
         });

@@ -8,12 +8,11 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use confrev::resolve::Observed;
-use confrev::snapshot::{DIGITS, SourceKind, snapshot_name};
-use confrev_controlplane::{ControlPlane, wait_for};
+use confrev_controlplane::{ControlPlane, is_ready, wait_for};
 use serde_json::{Value, json};
 
 use crate::any_kind::Load;
+use crate::manifests::snapshot_of_demo;
 use crate::shared::running;
 use crate::world::{World, expect, name_of, text};
 
@@ -84,15 +83,6 @@ impl fmt::Display for Mover {
     }
 }
 
-/// The name of the snapshot of a text.
-fn snapshot(content: &str) -> String {
-    let object =
-        json!({"metadata": {"name": "demo", "uid": "u", "resourceVersion": "1"}, "data": {"text": content}});
-    let observed =
-        Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).expect("a ConfigMap");
-    snapshot_name("demo", &observed.digest(), DIGITS[0])
-}
-
 /// What is known about a pod.
 struct Pod {
     started: Instant,
@@ -119,6 +109,8 @@ struct Run {
     outage: Outage,
     mover: Mover,
     world: World,
+    /// The name of the snapshot of the bad value.
+    bad: String,
     loads: Vec<Load>,
     pods: HashMap<String, Pod>,
     /// Each content of the ConfigMap with its time; `true` is the bad one.
@@ -150,7 +142,8 @@ impl Run {
         }
         let contents = vec![(Instant::now(), false)];
         let (pods, seen) = (HashMap::new(), Seen::default());
-        Self { outage, mover, world, loads, pods, contents, has_lost_nodes: false, seen }
+        let bad = snapshot_of_demo(&json!({"text": "bad"}));
+        Self { outage, mover, world, bad, loads, pods, contents, has_lost_nodes: false, seen }
     }
 
     /// Whether the ConfigMap had the bad value this long ago.
@@ -163,7 +156,7 @@ impl Run {
     fn reads_bad(&self, pod: &Value, known: &Pod) -> bool {
         let name = text(&pod["spec"]["volumes"][0]["configMap"]["name"]);
         match (name == "demo", self.outage, self.mover) {
-            (false, ..) => name == snapshot("bad"),
+            (false, ..) => name == self.bad,
             // Those who restart workloads have programs that read a file once.
             (true, Outage::Start, _) | (true, _, Mover::Restarts) => known.first,
             (true, ..) if known.started.elapsed() < FILE => known.first,
@@ -203,10 +196,7 @@ impl Run {
             }
             let is_bad = self.reads_bad(pod, &known);
             known.bad = if is_bad { known.bad.or_else(|| Some(Instant::now())) } else { None };
-            let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-            let is_ready = conditions
-                .into_iter()
-                .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+            let is_ready = is_ready(pod);
             let breaks_after = match self.outage {
                 Outage::Crash => Duration::from_secs(3),
                 Outage::Slow => Duration::from_secs(15),
@@ -278,12 +268,6 @@ impl Run {
         let rests = |at: Duration| begun.elapsed() > at + Duration::from_secs(45);
         self.seen.recovered.is_some_and(rests) || begun.elapsed() > LIMIT
     }
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-    let is_alive = pod["metadata"]["deletionTimestamp"].is_null();
-    is_alive && conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// The pods of all runs, by the number of the run.

@@ -1,6 +1,18 @@
 //! The objects that the tests apply: the same workload as a Rollout and as a Deployment.
 
+use confrev_core::{
+    resolve::Observed,
+    snapshot::{DIGITS, SourceKind, snapshot_name},
+};
 use serde_json::{Value, json};
+
+/// The name of the snapshot of the ConfigMap `demo` with this data.
+pub fn snapshot_of_demo(data: &Value) -> String {
+    let object = json!({"metadata": {"name": "demo", "uid": "u", "resourceVersion": "1"}, "data": data});
+    let observed =
+        Observed::read(SourceKind::ConfigMap, object.to_string().into_bytes()).expect("a ConfigMap");
+    snapshot_name("demo", &observed.digest(), DIGITS[0])
+}
 
 /// The kinds that each test covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -98,6 +98,12 @@ impl World {
         kubectl.arg("--filename").arg("-").stdin(object).run()
     }
 
+    /// `kubectl annotate --overwrite` of the namespace.
+    #[track_caller]
+    pub fn annotate_namespace(&self, setting: &str) {
+        self.cluster.kubectl(&["annotate", "--overwrite", "namespace", self.name(), setting]).run().ok();
+    }
+
     /// `kubectl apply` of an object.
     pub fn apply(&self, object: &Value) -> Output {
         self.with_file(&["apply"], object)
