@@ -142,10 +142,10 @@ impl State {
     /// When a workload that the controller moved has failed, if its rollout has ended and its pods became unavailable in its bake time.
     fn fails_in_bake(&self, key: &WorkloadKey, moved: &Moved, policy: &SpreadPolicy) -> Option<Timestamp> {
         let is_by_move = moved.in_turn && !moved.written_since && !moved.was_unhealthy;
-        let since = self.rested.broken_since(key).filter(|_| is_by_move)?;
+        let interruption = self.rested.interruption(key).filter(|_| is_by_move)?;
         let baked = moved.since?.saturating_add(SignedDuration::try_from(policy.bake).ok()?).ok()?;
-        let after = SignedDuration::try_from(policy.unhealthy_after).ok()?;
-        since.checked_add(after).ok().filter(|_| since < baked)
+        let failed = interruption.lasts(SignedDuration::try_from(policy.unhealthy_after).ok()?)?;
+        (interruption.since < baked).then_some(failed)
     }
 
     /// Records the failed analysis of a change in the namespace of its first source, if it takes workloads back.
@@ -431,6 +431,21 @@ mod tests {
                 "{what}, and again after its bake"
             );
         }
+    }
+
+    /// A container that crashes is available after each start.
+    #[test]
+    fn workload_that_crashes_in_its_bake_has_failed() {
+        let waves = [("waves", "1"), ("bake", "1m"), ("unhealthy-after", "5s")];
+        let mut state = moved_one(Health::Settled, &waves);
+        for second in [10, 20, 30] {
+            state.apply_workload(&key("moved"), Some(moved(Health::Settled)), at(second - 8));
+            state.apply_workload(&key("moved"), Some(moved(Health::Unavailable)), at(second));
+            let expected = if second == 30 { "later 31000" } else { "later" };
+            let judged = brief(&state.judge(&key("moved"), at(second)));
+            assert!(judged.starts_with(expected), "after {second} s: {judged}");
+        }
+        assert_eq!(brief(&state.judge(&key("moved"), at(31))), "SetVerdict");
     }
 
     /// After a start, the health of a workload is not known before the Rollouts of its namespace are.

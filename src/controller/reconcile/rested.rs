@@ -1,20 +1,60 @@
-//! The workloads of changes whose rollout has ended, and since when some of their pods are not available.
+//! The workloads of changes whose rollout has ended, and how long some of their pods have not been available since.
 //!
 //! A restart forgets them: a workload that is unavailable then must be healthy once before it counts again.
 
 use std::collections::HashMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::{resolve::Health, world::WorkloadKey};
+
+/// A container that crashes is started again, and its pod is available until the next crash. After this time without a crash, the
+/// kubelet counts it as stable. Source: Kubernetes' page "Pod Lifecycle", on the restart policy.
+const STABLE_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// A workload that the controller moved, and whose rollout has ended.
 #[derive(Clone, Copy, Debug)]
 struct Rested {
     /// The spec that was rolled out. A scaled workload waits for new pods, which breaks nothing.
     generation: Option<i64>,
-    /// Since when some of its pods are not available.
-    broken_since: Option<Timestamp>,
+    is_broken: bool,
+    /// Since when it is broken, or since when it is not.
+    since: Timestamp,
+    /// How long it was broken before.
+    broken_before: SignedDuration,
+}
+
+impl Rested {
+    /// Records whether it is broken now. Short interruptions add up, unless the workload has been stable between them.
+    fn set(&mut self, is_broken: bool, now: Timestamp) {
+        if self.is_broken == is_broken {
+            return;
+        }
+        let lasted = now.duration_since(self.since).max(SignedDuration::ZERO);
+        if self.is_broken {
+            self.broken_before = self.broken_before.saturating_add(lasted);
+        } else if lasted >= STABLE_AFTER {
+            self.broken_before = SignedDuration::ZERO;
+        }
+        (self.is_broken, self.since) = (is_broken, now);
+    }
+}
+
+/// A time in which some pods of a workload are not available, although its rollout had ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interruption {
+    /// When it began.
+    pub(super) since: Timestamp,
+    /// How long those before it lasted together.
+    before: SignedDuration,
+}
+
+impl Interruption {
+    /// When the pods will have been unavailable for this time in total.
+    pub(super) fn lasts(self, time: SignedDuration) -> Option<Timestamp> {
+        let left = time.checked_sub(self.before)?.max(SignedDuration::ZERO);
+        self.since.checked_add(left).ok()
+    }
 }
 
 /// The workloads that the controller moved, and whose rollout has ended.
@@ -29,12 +69,13 @@ impl RestedWorkloads {
         (generation, health): (Option<i64>, Health),
         now: Timestamp,
     ) {
+        let is_broken = health == Health::Unavailable;
         match self.0.get_mut(key).filter(|rested| rested.generation == generation) {
-            Some(rested) if health == Health::Unavailable => {
-                rested.broken_since.get_or_insert(now);
-            }
-            _ if health.is_at_rest() => {
-                self.0.insert(key.clone(), Rested { generation, broken_since: None });
+            Some(rested) if is_broken || health.is_at_rest() => rested.set(is_broken, now),
+            None if health.is_at_rest() => {
+                let rested =
+                    Rested { generation, is_broken, since: now, broken_before: SignedDuration::ZERO };
+                self.0.insert(key.clone(), rested);
             }
             _ => self.forget(key),
         }
@@ -45,8 +86,42 @@ impl RestedWorkloads {
         self.0.remove(key);
     }
 
-    /// Since when some pods of a workload are not available, although its rollout had ended.
-    pub(super) fn broken_since(&self, key: &WorkloadKey) -> Option<Timestamp> {
-        self.0.get(key)?.broken_since
+    /// The present interruption of a workload.
+    pub(super) fn interruption(&self, key: &WorkloadKey) -> Option<Interruption> {
+        let rested = self.0.get(key).filter(|rested| rested.is_broken)?;
+        Some(Interruption { since: rested.since, before: rested.broken_before })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second at which it will have been broken for 30 seconds in total.
+    #[test]
+    fn interruptions_add_up_until_workload_is_stable() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let key = WorkloadKey { kind: 0, namespace: "ns".into(), name: "web".into() };
+        for (what, times, expected) in [
+            ("it is broken", &[(100, true)][..], Some(130)),
+            ("it is reported twice", &[(100, true), (120, true)], Some(130)),
+            ("it has recovered", &[(100, true), (110, false)], None),
+            ("it breaks again", &[(100, true), (110, false), (115, true)], Some(135)),
+            ("it breaks often", &[(0, true), (20, false), (25, true), (45, false), (50, true)], Some(50)),
+            ("it was stable", &[(100, true), (110, false), (710, true)], Some(740)),
+            ("it was almost stable", &[(100, true), (110, false), (709, true)], Some(729)),
+            ("the clock was set back", &[(100, true), (90, false), (95, true)], Some(125)),
+        ] {
+            let mut rested = RestedWorkloads::default();
+            rested.observe(&key, (Some(1), Health::Settled), at(0));
+            for (second, is_broken) in times {
+                let health = if *is_broken { Health::Unavailable } else { Health::Settled };
+                rested.observe(&key, (Some(1), health), at(*second));
+            }
+            let lasts = |found: Interruption| found.lasts(SignedDuration::from_secs(30)).unwrap();
+            assert_eq!(rested.interruption(&key).map(lasts), expected.map(at), "{what}");
+            rested.observe(&key, (Some(2), Health::Unavailable), at(1000));
+            assert!(rested.interruption(&key).is_none(), "{what}, and another spec is rolled out");
+        }
     }
 }

@@ -7,12 +7,13 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
 /// What says that a command failed because something was too slow: refusals of a review that confrev could not answer in time (its
-/// own, and that of the policy `confrev-unresolved`), and kubectl itself, which reads the API server's schema for 32 s at most. On a
-/// busy machine, that happens to any write.
-const TOO_SLOW: [&str; 4] = [
+/// own, that of the policy `confrev-unresolved`, and that of the API server if a webhook does not answer in time), and kubectl itself,
+/// which reads the API server's schema for 32 s at most. On a busy machine, that happens to any write.
+const TOO_SLOW: [&str; 5] = [
     "before the timeout of the webhook: try again",
     "too many reviews at once",
     "confrev does not answer",
+    "context deadline exceeded",
     "unexpected error when reading response body. Please retry.",
 ];
 /// How often a command runs that fails because of that.
