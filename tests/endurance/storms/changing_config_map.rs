@@ -1,6 +1,7 @@
 //! A ConfigMap that changes all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,42 +45,50 @@ fn loads() -> Vec<(Load, i64)> {
 struct Rolls(BTreeMap<String, BTreeSet<Timestamp>>);
 
 impl Rolls {
-    fn look(&mut self, world: &World, loads: &[(Load, i64)]) {
+    fn look(rolls: &Mutex<Self>, world: &World, loads: &[(Load, i64)]) {
         for (load, _) in loads {
             let at = roll_time(&load.live(world));
-            self.0.entry(load.name.clone()).or_default().extend(at);
+            rolls.lock().expect("no panic").0.entry(load.name.clone()).or_default().extend(at);
         }
+    }
+
+    /// Whether each workload has rolled twice.
+    fn have_distances(&self) -> bool {
+        self.0.values().all(|rolls| rolls.len() >= 2)
     }
 }
 
 /// Runs `all` and records the rolls meanwhile. The checks are frequent: of two rolls between two checks, only the
 /// second would be recorded.
-fn watched<T>(world: &World, loads: &[(Load, i64)], all: impl FnOnce() -> T) -> (Rolls, T) {
-    thread::scope(|scope| {
+fn watched<T>(world: &World, loads: &[(Load, i64)], all: impl FnOnce(&Mutex<Rolls>) -> T) -> (Rolls, T) {
+    let rolls = Mutex::new(Rolls::default());
+    let value = thread::scope(|scope| {
         // The sender is dropped at the end, also by a panic.
         let (going_on, end) = mpsc::channel::<()>();
-        let looker = scope.spawn(move || {
-            let mut rolls = Rolls::default();
-            loop {
+        scope.spawn({
+            let rolls = &rolls;
+            move || loop {
                 let goes_on = end.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout);
                 // One more check after the end includes the last roll.
-                rolls.look(world, loads);
+                Rolls::look(rolls, world, loads);
                 if !goes_on {
-                    return rolls;
+                    return;
                 }
             }
         });
-        let value = all();
+        let value = all(&rolls);
         drop(going_on);
-        (looker.join().expect("no panic"), value)
-    })
+        value
+    });
+    (rolls.into_inner().expect("no panic"), value)
 }
 
-/// Writes the ConfigMap during the storm; returns the number of writes.
-fn changed_all_the_time(world: &World, start: Instant) -> u32 {
+/// Writes the ConfigMap during the storm; returns the number of writes. A busy machine takes longer until each workload has rolled twice.
+fn changed_all_the_time(world: &World, rolls: &Mutex<Rolls>, start: Instant) -> u32 {
     let path = format!("/api/v1/namespaces/{}/configmaps/demo", world.name());
     let mut changes = 0_u32;
-    while start.elapsed() < STORM {
+    let have_distances = || rolls.lock().expect("no panic").have_distances();
+    while start.elapsed() < STORM || (start.elapsed() < 5 * STORM && !have_distances()) {
         changes += 1;
         let change = json!({"data": {"text": changes.to_string()}});
         let (code, answer) = world.cluster.api().patch(&path, "application/merge-patch+json", &change);
@@ -117,8 +126,8 @@ fn changing_configmap_rolls_once_per_min_interval() {
     // From here on, other tests may kill confrev during the storm.
     drop(confrev);
 
-    let (rolls, (changes, _confrev)) = watched(&world, &loads, || {
-        let changes = changed_all_the_time(&world, Instant::now());
+    let (rolls, (changes, _confrev)) = watched(&world, &loads, |rolls| {
+        let changes = changed_all_the_time(&world, rolls, Instant::now());
         let confrev = running();
         let last = changes.to_string();
         for (load, _) in &loads {
