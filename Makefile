@@ -162,7 +162,8 @@ instructions: ## Count the instructions of a decision, and write the figures tha
 
 test-waves: controlplane ## Move 2,000 workloads in 200 namespaces of a group in waves, while confrev is killed (many minutes)
 	CONFREV_WAVES_WORKLOADS=2000 CONFREV_WAVES_NAMESPACES=200 CONFREV_WAVES_BY_DEFAULT=1 $(CONTROLPLANE) run -- \
-		$(CARGO) test --locked --test storms failed_change_comes_back_in_all_namespaces -- --nocapture
+		$(CARGO) test --locked --test storms -- --include-ignored --nocapture --test-threads=1 \
+		failed_change_comes_back_in_all_namespaces many_broken_workloads_come_back
 
 outages: controlplane ## Replay three outages with plain Kubernetes, a restarting controller and each strategy (many minutes)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test storms replays_outages -- --ignored --nocapture

@@ -4,6 +4,7 @@ use std::env;
 use std::time::Instant;
 
 use confrev_controlplane::wait_for;
+use confrev_test_support::requests::Requests;
 use serde_json::json;
 
 use crate::any_kind::Load;
@@ -77,21 +78,6 @@ fn container_that_crashes_in_its_bake_goes_back() {
     assert_eq!(reached(&world), 1, "workloads with the bad content");
 }
 
-/// How many requests the API server has answered, without watches and those that were not answered in a second.
-fn requests(world: &World) -> [u64; 2] {
-    let (_, metrics) = world.cluster.api().get("/metrics");
-    let buckets = text(&metrics);
-    let count = |le: &str| {
-        let is_bucket = |line: &&str| line.starts_with("apiserver_request_duration_seconds_bucket{");
-        let is_short = |line: &&str| !["WATCH", "CONNECT"].iter().any(|verb| line.contains(verb));
-        let lines = buckets.lines().filter(is_bucket).filter(is_short);
-        let of_bucket = lines.filter(|line| line.contains(&format!("le=\"{le}\"")));
-        of_bucket.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
-    };
-    let all: u64 = count("+Inf");
-    [all, all - count("1")]
-}
-
 /// They move at once and crash, unless the first is back before the last has moved. The way back has no waves, and keeps to the rate of
 /// rolls. `CONFREV_CRASHES` sets their number.
 #[test]
@@ -101,7 +87,7 @@ fn many_crashed_workloads_come_back() {
     let _confrev = running();
     let world = World::new("crash-many");
     let loads = deployed(&world, count, "100%");
-    let before = requests(&world);
+    let before = Requests::of(world.cluster);
     world.set_config("demo", "bad");
     wait_for("the first crash", LIMIT, || {
         let has_crashed = |load: &Load| load.live(&world)["status"]["availableReplicas"].is_null();
@@ -112,10 +98,5 @@ fn many_crashed_workloads_come_back() {
     wait_back(&world, &loads);
     let reached = reached(&world);
     println!("{reached} of {count} workloads were back {:.0?} after the first crash", crashed.elapsed());
-    let [all, slow] = requests(&world);
-    println!(
-        "{} of {} requests to the API server took more than a second",
-        slow - before[1],
-        all - before[0]
-    );
+    println!("{}", Requests::of(world.cluster).since(before));
 }

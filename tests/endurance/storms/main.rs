@@ -10,6 +10,7 @@
 )]
 
 mod bind_mode;
+mod broken_workloads;
 mod changing_config_map;
 mod group_waves;
 mod many_workloads;

@@ -18,6 +18,7 @@ pub mod manifests;
 pub mod mounted_secret;
 pub mod page_commands;
 pub mod page_reader;
+pub mod requests;
 pub mod rolls;
 pub mod shared;
 pub mod trace_collector;
