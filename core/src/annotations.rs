@@ -227,7 +227,7 @@ keys! {
         "JSON: kind, source, [record](#what-confrev-remembers)",
         "what confrev remembers of each source";
     DECISION = "decision", Annotation, by Command, on Source,
-        "`ACTION SNAPSHOT TIME`, of a promotion with the wave",
+        "`ACTION SNAPSHOT TIME`, of a promotion with the wave, then `by USER`",
         "what a person decided about the content of the snapshot; `kubectl confrev waves` writes it, and removes it when it is part of the `verdict`";
     CHANGE = "change", Annotation, by Confrev, on Source,
         "JSON: `digest`, `phase`, `moved`, `of`, `gate`, `since`",

@@ -7,7 +7,7 @@ use http::Method;
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     explain,
@@ -290,6 +290,15 @@ impl Target {
         let body = body.to_string().into_bytes();
         let bytes = self.api.call("create", Method::POST, path, "application/json", body).await;
         parse(&bytes.map_err(|error| self.failure(error))?, collection)
+    }
+
+    /// The name that the API server has for the user; empty if it does not say.
+    pub(super) async fn user(&self) -> String {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        let answer = self.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review, false).await;
+        answer.map_or(String::new(), |answer| {
+            answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned()
+        })
     }
 
     /// Converts an error into one for the users of the command line.

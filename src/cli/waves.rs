@@ -270,10 +270,11 @@ pub(super) async fn act(
     });
     let last = last.max();
     let mut written = Vec::new();
+    let user = target.user().await;
     for of in &concerned {
         // In a group, the decision is about the change in all namespaces.
         let Some(name) = snapshot_of(of) else { continue };
-        let decision = UserDecision::new(decided.clone(), &name, last, now);
+        let decision = UserDecision::new(decided.clone(), &name, last, now).by(&user);
         let body = |decision: Option<String>| json!({"metadata": {"annotations": {annotations::DECISION: decision}}});
         let path = format!("/api/v1/namespaces/{}/{}/{}", of.namespace, source.kind.plural(), source.name);
         if dry_run != Some(DryRun::Client) {

@@ -107,6 +107,7 @@ impl Reason {
             | Self::RollHeld
             | Self::RollReleased
             | Self::RollRefused
+            | Self::ChangeDecided
             | Self::WaveBegun
             | Self::AnalysisBegun
             | Self::AnalysisSucceeded
@@ -264,6 +265,7 @@ mod tests {
             (Reason::Unpinned, "Normal"),
             (Reason::Held, "Normal"),
             (Reason::HoldEnded, "Normal"),
+            (Reason::ChangeDecided, "Normal"),
             (Reason::SourceMissing, "Warning"),
             (Reason::RollHeld, "Warning"),
             (Reason::RollReleased, "Normal"),

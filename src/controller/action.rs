@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::{
     cluster::{Candidate, Event, LiveWorkload},
-    resolve::{Analysis, AnalysisRun, NamespaceOptIn, Observed, Record, Verdict},
+    resolve::{Analysis, AnalysisRun, NamespaceOptIn, Observed, Record, UserDecision, Verdict},
     snapshot::{Digest, ObjectName},
     world::{Name, Owner, Precondition, Verified, Version, WorkloadKey},
 };
@@ -68,6 +68,8 @@ pub enum Action {
         verdict: Box<Verdict>,
         /// Whether the verdict before it had a failure.
         had_failed: bool,
+        /// The decision that was taken over, if it is one.
+        decision: Option<Box<UserDecision>>,
     },
     /// Write the state of a change on its source.
     Publish {
@@ -182,6 +184,8 @@ pub struct VerdictSet {
     pub verdict: Box<Verdict>,
     /// Whether the verdict before it had a failure.
     pub had_failed: bool,
+    /// The decision that was taken over, if it is one.
+    pub decision: Option<Box<UserDecision>>,
 }
 
 /// The state of a change that was written on its source.

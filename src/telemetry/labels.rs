@@ -148,6 +148,8 @@ labels! {
         RollHeld = "RollHeld",
         /// A change that was held rolls again, or was replaced.
         RollReleased = "RollReleased",
+        /// A person promoted a wave, or stopped or continued a change.
+        ChangeDecided = "ChangeDecided",
         /// The next wave of a change begins.
         WaveBegun = "WaveBegun",
         /// A wave ended, and an AnalysisRun judges it.

@@ -106,6 +106,7 @@ async fn only_sound_snapshots_are_written() {
             digest,
             verdict,
             had_failed: false,
+            decision: None,
         };
         for (action, outcome) in [set_owners, judge].into_iter().zip(outcomes) {
             let server = server(stored.clone());

@@ -215,7 +215,7 @@ impl Fleet {
                 self.desk.state.apply_workload(&workload, Some(known.clone()), self.desk.now);
                 Outcome::Poked(Box::new(known))
             }
-            Action::SetVerdict { snapshot, version: before, verdict, had_failed, .. } => {
+            Action::SetVerdict { snapshot, version: before, verdict, had_failed, decision, .. } => {
                 let world = self.worlds.get_mut(&snapshot.namespace).unwrap();
                 let annotations =
                     &mut world.objects.get_mut(&snapshot.object).unwrap()["metadata"]["annotations"];
@@ -223,7 +223,7 @@ impl Fleet {
                 let namespace = Arc::clone(&snapshot.namespace);
                 self.report_snapshots(&namespace);
                 let after = format!("{} with the mark", before.resource_version);
-                Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed })
+                Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed, decision })
             }
             Action::WriteEvent(event) => {
                 let events = self.events.entry(event.namespace).or_default();

@@ -94,10 +94,10 @@ fn acts(
                     continue;
                 }
                 // The watch of snapshots is silent.
-                Action::SetVerdict { snapshot, version: before, verdict, had_failed, .. } => {
+                Action::SetVerdict { snapshot, version: before, verdict, had_failed, decision, .. } => {
                     acts.refused.push((snapshot.object.name.to_string(), verdict.failed.clone()));
                     let after = format!("{}", 2 + acts.refused.len());
-                    Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed })
+                    Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed, decision })
                 }
                 Action::WriteEvent(event) => {
                     acts.reasons.push(event.reason);

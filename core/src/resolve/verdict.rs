@@ -15,6 +15,9 @@ use crate::{annotations, snapshot::is_object_name};
 /// The word for all waves in a promotion.
 pub const ALL_WAVES: &str = "all";
 
+/// What stands before the user's name in a decision.
+const BY: &str = " by ";
+
 /// What is known about a content: the annotation `verdict` of its snapshot. Its fields are in the order of their names, so equal
 /// verdicts have equal bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,6 +183,8 @@ pub struct UserDecision {
     pub snapshot: String,
     /// When it was decided. It is later than the decision before.
     pub at: Timestamp,
+    /// Who says to have decided it. Who may write the source may write any name.
+    pub by: Option<String>,
 }
 
 /// What a person decided.
@@ -199,7 +204,14 @@ impl UserDecision {
     /// A decision about a snapshot. `last`: the last decision about it, or its creation. The clock of this machine may be behind.
     pub fn new(action: UserAction, snapshot: &str, last: Option<Timestamp>, now: Timestamp) -> Self {
         let at = now.round(jiff::Unit::Millisecond).unwrap_or(now);
-        Self { action, snapshot: snapshot.to_owned(), at: super::roll_time(at, last) }
+        Self { action, snapshot: snapshot.to_owned(), at: super::roll_time(at, last), by: None }
+    }
+
+    /// The same decision, by this user. A name with spaces or control characters is left out.
+    #[must_use]
+    pub fn by(self, user: &str) -> Self {
+        let is_word = !user.is_empty() && !user.contains(|c: char| c.is_whitespace() || c.is_control());
+        Self { by: is_word.then(|| user.to_owned()), ..self }
     }
 
     /// Reads the annotation. Returns `None` if it is malformed, or too long.
@@ -207,6 +219,7 @@ impl UserDecision {
         if text.len() > annotations::LONGEST {
             return None;
         }
+        let (text, by) = text.rsplit_once(BY).unwrap_or((text, ""));
         let mut words = text.split(' ');
         let (action, snapshot, at) = (words.next()?, words.next()?, super::plan::parse_time(words.next()?)?);
         let action = match (action, words.next(), words.next()) {
@@ -219,19 +232,20 @@ impl UserDecision {
             ("retry", None, _) => UserAction::Retry,
             _ => return None,
         };
-        is_object_name(snapshot).then(|| Self { action, snapshot: snapshot.to_owned(), at })
+        is_object_name(snapshot).then(|| Self { action, snapshot: snapshot.to_owned(), at, by: None }.by(by))
     }
 }
 
 impl fmt::Display for UserDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { action, snapshot, at } = self;
+        let Self { action, snapshot, at, by } = self;
         match action {
             UserAction::Promote(wave) => write!(f, "promote {snapshot} {at} {wave}"),
             UserAction::Abort => write!(f, "abort {snapshot} {at}"),
             UserAction::Resume => write!(f, "resume {snapshot} {at}"),
             UserAction::Retry => write!(f, "retry {snapshot} {at}"),
-        }
+        }?;
+        by.as_ref().map_or(Ok(()), |by| write!(f, "{BY}{by}"))
     }
 }
 
@@ -244,7 +258,7 @@ mod tests {
     }
 
     fn decision(action: UserAction, second: i64) -> UserDecision {
-        UserDecision { action, snapshot: "demo-3a18d34e26".to_owned(), at: at(second) }
+        UserDecision { action, snapshot: "demo-3a18d34e26".to_owned(), at: at(second), by: None }
     }
 
     fn failed() -> Verdict {
@@ -283,7 +297,11 @@ mod tests {
             UserAction::Retry,
         ] {
             let decision = decision(action, 5);
-            assert_eq!(UserDecision::parse(&decision.to_string()), Some(decision));
+            let by_user = decision.clone().by("system:serviceaccount:ns:ci");
+            assert_eq!(UserDecision::parse(&by_user.to_string()), Some(by_user.clone()));
+            assert_eq!(by_user.by.as_deref(), Some("system:serviceaccount:ns:ci"));
+            assert_eq!(UserDecision::parse(&format!("{decision} by a\u{7}b")), Some(decision.clone()));
+            assert_eq!(UserDecision::parse(&decision.to_string()), Some(decision.clone().by("two words")));
         }
         let time = "2026-01-02T03:04:05Z";
         for text in [

@@ -60,7 +60,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             }
             set_owners(api, &snapshot, &version, &owners, hazard).await
         }
-        Action::SetVerdict { snapshot, version: before, digest, verdict, had_failed } => {
+        Action::SetVerdict { snapshot, version: before, digest, verdict, had_failed, decision } => {
             if !is_sound(api, &snapshot, &digest).await? {
                 tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
                 return Ok(Outcome::Done);
@@ -68,7 +68,7 @@ pub async fn execute<A: Api>(api: &A, action: Action, now: Timestamp) -> Result<
             let (namespace, name) = (&snapshot.namespace, &snapshot.object);
             let change = (annotations::VERDICT, verdict.text());
             let after = api.set_annotation(namespace, name, &before, change).await?;
-            Ok(Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed }))
+            Ok(Outcome::VerdictSet(VerdictSet { snapshot, before, after, verdict, had_failed, decision }))
         }
         Action::Publish { source, version: before, change } => {
             let value = (annotations::CHANGE, change.as_deref().map(str::to_owned));

@@ -8,7 +8,10 @@ use crate::{
     annotations,
     cluster::{Event, ObjectRef},
     gates::{About, ELSEWHERE, Why, proved_bad, retry},
-    resolve::{AnalysisRun, Progress, Proof, Record, RecordedFailure, RunState, Use},
+    resolve::{
+        ALL_WAVES, AnalysisRun, Progress, Proof, Record, RecordedFailure, RunState, Use, UserAction,
+        UserDecision,
+    },
     snapshot::{DIGITS, Digest, ObjectName, snapshot_name},
     telemetry::metrics::Reason,
     world::{Name, User, WorkloadKey, World, shares::NAMESPACE, skipped::Skipped},
@@ -303,6 +306,35 @@ pub(crate) fn refused(
     );
     let event = event_on_source(world, &source, Reason::ContentRefused, note, now)?;
     Some(Event { same: format!("{name} {}", failed.at), ..event })
+}
+
+/// A decision of a person that was taken over: on the source.
+pub(super) fn decided(
+    world: &World,
+    snapshot: &Name,
+    decision: &UserDecision,
+    now: Timestamp,
+) -> Option<Event> {
+    let source = snapshot.sibling(Arc::clone(&world.snapshot(snapshot)?.source));
+    let (name, of) = (&snapshot.object.name, &source.object.name);
+    let by = decision.by.as_ref().map(|user| format!(" by {user}")).unwrap_or_default();
+    let note = match &decision.action {
+        UserAction::Promote(wave) if **wave == *ALL_WAVES => {
+            format!("all waves of {name} were promoted{by}: they begin whatever the state of the workloads")
+        }
+        UserAction::Promote(wave) => {
+            format!("wave {wave} of {name} was promoted{by}: it begins whatever the state of the workloads")
+        }
+        UserAction::Abort => format!(
+            "the change to {name} was aborted{by}: no further workload moves. `kubectl confrev waves retry {of}` continues it"
+        ),
+        UserAction::Resume => format!("the change to {name} was continued{by}"),
+        UserAction::Retry => {
+            format!("the change to {name} was retried{by}: failures until then no longer count")
+        }
+    };
+    let event = event_on_source(world, &source, Reason::ChangeDecided, note, now)?;
+    Some(Event { same: decision.to_string(), ..event })
 }
 
 /// The AnalysisRun of a wave that was read: on its source. `before`: the state in which this leader knew the run, if it did.
@@ -697,6 +729,27 @@ mod tests {
     }
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    #[test]
+    fn decisions_are_reported_with_their_user() {
+        let snapshot = source("a").sibling(snapshot("a", 2));
+        let mut world = world(&[]);
+        world.set_read(&source("a"), Some(reverting("a", 2)), &mut Vec::new());
+        world.apply_snapshot(&snapshot, Some(snapshot_record("a", 2)), &mut Vec::new());
+        for (decision, expected) in [
+            ("promote 2 by ann", "wave 2 of a-2000000000 was promoted by ann: it begins whatever"),
+            ("promote all", "all waves of a-2000000000 were promoted: they begin whatever"),
+            ("abort by ann", "the change to a-2000000000 was aborted by ann: no further workload moves."),
+            ("resume", "the change to a-2000000000 was continued"),
+            ("retry by ann", "the change to a-2000000000 was retried by ann"),
+        ] {
+            let (action, rest) = decision.split_once(' ').unwrap_or((decision, ""));
+            let text = format!("{action} a-2000000000 1970-01-02T00:00:00Z {rest}");
+            let decision = UserDecision::parse(text.trim_end()).unwrap();
+            let lines = lines(&Vec::from_iter(decided(&world, &snapshot, &decision, NOW)));
+            assert!(lines[0].starts_with(&format!("ConfigMap/a: ChangeDecided, {expected}")), "{lines:?}");
+        }
+    }
 
     #[test]
     fn roll_is_reported_on_workload_and_sources() {

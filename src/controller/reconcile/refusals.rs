@@ -13,7 +13,10 @@ use crate::{
         action::{Action, VerdictSet},
         queue::Task,
     },
-    resolve::{Health, Moved, Record, RecordedFailure, Referrer, SpreadPolicy, Standing, Verdict, roll_time},
+    resolve::{
+        Health, Moved, Record, RecordedFailure, Referrer, SpreadPolicy, Standing, UserDecision, Verdict,
+        roll_time,
+    },
     world::{ChangedSources, Name, SnapshotRecord, WorkloadKey},
 };
 
@@ -178,7 +181,7 @@ impl State {
         let previous = previous.map(|name| (&*name).into());
         let failed = Some(RecordedFailure { reason: reason.into(), at: at.into(), previous });
         let before = found.verdict.as_deref().cloned().unwrap_or_default();
-        Some(set_verdict(snapshot, found, Verdict { failed, ..before }))
+        Some(set_verdict(snapshot, found, Verdict { failed, ..before }, None))
     }
 
     /// Refuses a content with which a workload failed in another namespace of the group, if this namespace reverts with its group. The
@@ -220,13 +223,14 @@ impl State {
             let missed =
                 known.spread.decision.as_deref().filter(|decision| *decision.snapshot == *name.object.name);
             let before = record.verdict.as_deref().cloned().unwrap_or_default();
-            Some(set_verdict(name, record, before.after_replacement(missed)?))
+            Some(set_verdict(name, record, before.after_replacement(missed)?, None))
         });
         replaced.or_else(|| {
             let decision = known.spread.decision_about(&source.object, &known.present.digests)?;
             let (snapshot, record) = world.judged(source, &known.present.digests)?;
             let before = record.verdict.as_deref().cloned().unwrap_or_default();
-            Some(set_verdict(snapshot, record, before.after(decision, Some(record.content_since()))?))
+            let after = before.after(decision, Some(record.content_since()))?;
+            Some(set_verdict(snapshot, record, after, Some(decision)))
         })
     }
 
@@ -257,7 +261,10 @@ impl State {
     /// Applies a verdict that was written, and reports a refusal that begins or ends. Workloads go back at once, even if no watch
     /// reports the verdict.
     pub(in crate::controller) fn verdict_was_set(&mut self, set: VerdictSet, now: Timestamp) {
-        let VerdictSet { snapshot, before, after, verdict, had_failed } = set;
+        let VerdictSet { snapshot, before, after, verdict, had_failed, decision } = set;
+        if let Some(decision) = decision {
+            self.report(event_texts::decided(&self.world, &snapshot, &decision, now), now);
+        }
         if verdict.failed.is_some() != had_failed {
             let event = event_texts::refused(&self.world, &snapshot, verdict.failed.as_ref(), now);
             self.report(event, now);
@@ -271,10 +278,16 @@ impl State {
     }
 }
 
-/// Writes a verdict on a snapshot.
-fn set_verdict(snapshot: Name, found: &SnapshotRecord, verdict: Verdict) -> Action {
+/// Writes a verdict on a snapshot. `decision`: the decision that it takes over, if it does.
+fn set_verdict(
+    snapshot: Name,
+    found: &SnapshotRecord,
+    verdict: Verdict,
+    decision: Option<&UserDecision>,
+) -> Action {
     let (version, digest, had_failed) = (found.version(), found.digest, found.failed().is_some());
-    Action::SetVerdict { snapshot, version, digest, verdict: Box::new(verdict), had_failed }
+    let decision = decision.cloned().map(Box::new);
+    Action::SetVerdict { snapshot, version, digest, verdict: Box::new(verdict), had_failed, decision }
 }
 
 #[cfg(test)]
@@ -467,8 +480,14 @@ mod tests {
             set_source(&mut state, "a", reverting("a", 2));
             let before = crate::world::Version { resource_version: before.to_owned(), uid: "1".to_owned() };
             let verdict = failed(None).into();
-            let set =
-                VerdictSet { snapshot: bad(), before, after: "2".to_owned(), verdict, had_failed: false };
+            let set = VerdictSet {
+                snapshot: bad(),
+                before,
+                after: "2".to_owned(),
+                verdict,
+                had_failed: false,
+                decision: None,
+            };
             state.verdict_was_set(set, at(10));
             let known = state.world.snapshot(&bad()).unwrap();
             assert_eq!((&*known.resource_version, known.failed().is_some()), expected);

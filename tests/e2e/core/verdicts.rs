@@ -60,6 +60,15 @@ fn replaced_source_ends_no_decision() {
     wait_for("the first wave", LIMIT, || expect(&moved(&world, &loads, "B"), &1));
     world.confrev(&["waves", "abort", "demo"]).ok();
     assert_eq!(decision(&world), "", "the snapshot has the decision");
+    wait_for("an Event with the user", LIMIT, || {
+        let events = world.cluster.list("events", world.name(), "");
+        let notes: Vec<_> = events.iter().map(|event| text(&event["message"])).collect();
+        let user = text(
+            &world.kubectl(&["auth", "whoami", "--output=jsonpath={.status.userInfo.username}"]).ok().into(),
+        );
+        let is_it = |note: &String| note.contains(&format!("was aborted by {user}"));
+        if notes.iter().any(is_it) { Ok(()) } else { Err(notes.join("\n")) }
+    });
     replace(&b);
     // Without the abort, the promotion would move the second workload.
     let stopped = world.confrev(&["waves", "promote", "demo"]).failed(1);
