@@ -7,8 +7,10 @@ use std::{
 
 use confrev::{
     annotations,
+    resolve::ChangeState,
     snapshot::{Object, SourceKind},
 };
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -304,6 +306,10 @@ fn plain(object: &mut Value, kind: Kind, by_uid: &BTreeMap<String, String>) {
         .is_some_and(|roll| roll.starts_with("auto-"))
     {
         notes.insert(annotations::ROLL.to_owned(), json!("auto"));
+    }
+    if let Some(state) = notes.get(annotations::CHANGE).and_then(Value::as_str).and_then(ChangeState::read) {
+        let state = ChangeState { since: Timestamp::UNIX_EPOCH, ..state };
+        notes.insert(annotations::CHANGE.to_owned(), json!(state.text()));
     }
     // Whether the controller moved a workload, or a user's write took the content first, depends on where the fault is. So does whether a
     // workload that is undone has had the content.

@@ -419,7 +419,7 @@ fn may_pass(refusal: &Refusal) -> bool {
 }
 
 /// Whether an object has this content under `v`.
-fn holds(object: &Value, content: &str) -> bool {
+pub(crate) fn holds(object: &Value, content: &str) -> bool {
     let value = &object["data"]["v"];
     *value == content || *value == super::objects::base64_of(content)
 }

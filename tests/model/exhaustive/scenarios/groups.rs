@@ -186,7 +186,7 @@ pub(super) fn revert(play: &Play<'_>, set: impl Fn(File) -> File) {
 }
 
 /// The namespaces of a group, with two Deployments in each.
-fn group(play: &Play<'_>, content: &File) -> [File; 4] {
+pub(super) fn group(play: &Play<'_>, content: &File) -> [File; 4] {
     group_labelled(play, content, &[(annotations::GROUP, "g")])
 }
 

@@ -1,6 +1,7 @@
 //! The recorded scenarios. Each is a series of actions of users and the cluster, with the checks at each rest.
 
 mod breaks;
+mod change_states;
 mod findings;
 mod groups;
 mod kinds;
@@ -78,9 +79,17 @@ pub(crate) fn asked() -> Vec<Scenario> {
 
 /// Every scenario.
 pub(crate) fn scenarios() -> Vec<Scenario> {
-    let mut all =
-        [kinds::ALL, stories::ALL, sources::ALL, owners::ALL, groups::ALL, breaks::ALL, findings::ALL]
-            .concat();
+    let mut all = [
+        kinds::ALL,
+        stories::ALL,
+        sources::ALL,
+        owners::ALL,
+        groups::ALL,
+        breaks::ALL,
+        change_states::ALL,
+        findings::ALL,
+    ]
+    .concat();
     let carried = CARRIED.map(|(of, name)| {
         let scenario = all.iter().find(|scenario| scenario.name == of).unwrap();
         // An unanswered write and the decision on it may be two revisions in place of one.
