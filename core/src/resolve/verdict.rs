@@ -18,6 +18,9 @@ pub const ALL_WAVES: &str = "all";
 /// What stands before the user's name in a decision.
 const BY: &str = " by ";
 
+/// The longest name of a user in a decision, in bytes. The decision stays below the limit of an annotation with it.
+const LONGEST_USER: usize = 256;
+
 /// What is known about a content: the annotation `verdict` of its snapshot. Its fields are in the order of their names, so equal
 /// verdicts have equal bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,11 +210,11 @@ impl UserDecision {
         Self { action, snapshot: snapshot.to_owned(), at: super::roll_time(at, last), by: None }
     }
 
-    /// The same decision, by this user. A name with spaces or control characters is left out.
+    /// The same decision, by this user. A name with spaces or control characters, or a long one, is left out.
     #[must_use]
     pub fn by(self, user: &str) -> Self {
         let is_word = !user.is_empty() && !user.contains(|c: char| c.is_whitespace() || c.is_control());
-        Self { by: is_word.then(|| user.to_owned()), ..self }
+        Self { by: (is_word && user.len() <= LONGEST_USER).then(|| user.to_owned()), ..self }
     }
 
     /// Reads the annotation. Returns `None` if it is malformed, or too long.
@@ -301,7 +304,10 @@ mod tests {
             assert_eq!(UserDecision::parse(&by_user.to_string()), Some(by_user.clone()));
             assert_eq!(by_user.by.as_deref(), Some("system:serviceaccount:ns:ci"));
             assert_eq!(UserDecision::parse(&format!("{decision} by a\u{7}b")), Some(decision.clone()));
-            assert_eq!(UserDecision::parse(&decision.to_string()), Some(decision.clone().by("two words")));
+            let long = "u".repeat(LONGEST_USER + 1);
+            for unfit in ["two words", &long] {
+                assert_eq!(UserDecision::parse(&decision.to_string()), Some(decision.clone().by(unfit)));
+            }
         }
         let time = "2026-01-02T03:04:05Z";
         for text in [
