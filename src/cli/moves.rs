@@ -340,6 +340,20 @@ impl FoundWorkload {
         format!("{}: {} rolls{from} to {to}", self.workload.reference(), source.name)
     }
 
+    /// The same of an undo or a pin. It also says how long they last.
+    fn says_until(&self, source: &ObjectName, from: Option<&String>, to: &str) -> String {
+        let snapshot = self.workload.key(&ObjectName::new(source.kind, to));
+        let digest = self.inventory.snapshots.get(&snapshot).and_then(|snapshot| snapshot.digest.as_ref());
+        let until = if self.policy().holds_undos {
+            ", and is held there".to_owned()
+        } else if digest.is_some() && digest == self.workload.record.seen(source) {
+            ", which ends its undo".to_owned()
+        } else {
+            format!(", until {} changes or the workload is applied (--hold keeps it)", source.name)
+        };
+        self.says(source, from, to) + &until
+    }
+
     fn says_held(&self, source: &ObjectName, from: Option<&String>, to: &str) -> String {
         if from.is_some_and(|from| from == to) {
             return format!("{}: {} is held at {to}", self.workload.reference(), source.name);
@@ -405,7 +419,7 @@ impl Undo {
         }
         found.must_be_free(&before)?;
         let said: Vec<_> =
-            before.iter().map(|(source, name)| found.says(source, held.get(source), name)).collect();
+            before.iter().map(|(source, name)| found.says_until(source, held.get(source), name)).collect();
         let after =
             found.plan(to(&before, self.force), &snapshots(&before), None, self.common.dry_run).await?;
         Ok(Made { said, after, before: Some(found.workload) })
@@ -510,7 +524,7 @@ impl Pin {
             return Ok(Made::without_write(format!("{workload} already uses {name}")));
         }
         found.must_be_free(&names)?;
-        let said = found.says(&source, held.get(&source), name);
+        let said = found.says_until(&source, held.get(&source), name);
         let after = found.plan(to(&names, self.force), &snapshots(&names), None, self.common.dry_run).await?;
         Ok(Made { said: vec![said], after, before: Some(found.workload) })
     }

@@ -83,7 +83,7 @@ impl Reason {
     }
 
     /// Whether the Event is posted as a notification. The others report that an object is incomplete or cannot be read, that old
-    /// snapshots are too large together, count Events, or come for each workload after an outage.
+    /// snapshots are too large together, count Events, come for each workload after an outage, or name a user.
     pub const fn is_notified(self) -> bool {
         !matches!(
             self,
@@ -93,6 +93,7 @@ impl Reason {
                 | Self::EventsDropped
                 | Self::NamespacePartlyKnown
                 | Self::Carried
+                | Self::ChangeDecided
         )
     }
 

@@ -27,7 +27,7 @@ pub use gate::Gate;
 pub(crate) use guard::Guard;
 pub use why::Why;
 pub(crate) use words::refused_content;
-pub use words::{About, ELSEWHERE, lacks_key, listed, proved_bad, retry};
+pub use words::{About, ELSEWHERE, lacks_key, listed, proved_bad, retry, waves};
 
 use crate::resolve::{Record, Use};
 

@@ -99,7 +99,12 @@ pub fn lacks_key(source: &ObjectName, key: Option<&str>) -> String {
 
 /// The command that ends an abort, a failure and a refusal.
 pub fn retry(source: &ObjectName) -> String {
-    format!("kubectl confrev waves retry {}/{}", source.kind.as_str().to_lowercase(), source.name)
+    waves("retry", source)
+}
+
+/// A command for the waves of a source. The name alone would be that of a ConfigMap.
+pub fn waves(subcommand: &str, source: &ObjectName) -> String {
+    format!("kubectl confrev waves {subcommand} {}/{}", source.kind.as_str().to_lowercase(), source.name)
 }
 
 /// A workload that a reader of one namespace of a group may not know.

@@ -210,11 +210,13 @@ impl UserDecision {
         Self { action, snapshot: snapshot.to_owned(), at: super::roll_time(at, last), by: None }
     }
 
-    /// The same decision, by this user. A name with spaces or control characters, or a long one, is left out.
+    /// The same decision, by this user. A long name is left out, and one with other characters than names of users usually have: who
+    /// receives the Event may interpret them.
     #[must_use]
     pub fn by(self, user: &str) -> Self {
-        let is_word = !user.is_empty() && !user.contains(|c: char| c.is_whitespace() || c.is_control());
-        Self { by: (is_word && user.len() <= LONGEST_USER).then(|| user.to_owned()), ..self }
+        let is_plain = |c: char| c.is_alphanumeric() || "-._/:@+#".contains(c);
+        let is_name = user.starts_with(char::is_alphanumeric) && user.chars().all(is_plain);
+        Self { by: (is_name && user.len() <= LONGEST_USER).then(|| user.to_owned()), ..self }
     }
 
     /// Reads the annotation. Returns `None` if it is malformed, or too long.
@@ -305,7 +307,7 @@ mod tests {
             assert_eq!(by_user.by.as_deref(), Some("system:serviceaccount:ns:ci"));
             assert_eq!(UserDecision::parse(&format!("{decision} by a\u{7}b")), Some(decision.clone()));
             let long = "u".repeat(LONGEST_USER + 1);
-            for unfit in ["two words", &long] {
+            for unfit in ["two words", "@all", "a](b)", "", &long] {
                 assert_eq!(UserDecision::parse(&decision.to_string()), Some(decision.clone().by(unfit)));
             }
         }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use crate::{
     annotations,
     cluster::{Event, ObjectRef},
-    gates::{About, ELSEWHERE, Why, proved_bad, retry},
+    gates::{About, ELSEWHERE, Why, proved_bad, retry, waves},
     resolve::{
         ALL_WAVES, AnalysisRun, Progress, Proof, Record, RecordedFailure, RunState, Use, UserAction,
         UserDecision,
@@ -301,8 +301,9 @@ pub(crate) fn refused(
     let count = world.workloads_using(&source).filter(is_on_it).count();
     let back = if count == 1 { "1 workload goes".to_owned() } else { format!("{count} workloads go") };
     let note = format!(
-        "{name} is refused: {}. {back} back. Correct the content, or run `kubectl confrev waves retry {}`",
-        failed.reason, source.object.name
+        "{name} is refused: {}. {back} back. Correct the content, or run `{}`",
+        failed.reason,
+        retry(&source.object)
     );
     let event = event_on_source(world, &source, Reason::ContentRefused, note, now)?;
     Some(Event { same: format!("{name} {}", failed.at), ..event })
@@ -316,7 +317,7 @@ pub(super) fn decided(
     now: Timestamp,
 ) -> Option<Event> {
     let source = snapshot.sibling(Arc::clone(&world.snapshot(snapshot)?.source));
-    let (name, of) = (&snapshot.object.name, &source.object.name);
+    let name = &snapshot.object.name;
     let by = decision.by.as_ref().map(|user| format!(" by {user}")).unwrap_or_default();
     let note = match &decision.action {
         UserAction::Promote(wave) if **wave == *ALL_WAVES => {
@@ -326,7 +327,8 @@ pub(super) fn decided(
             format!("wave {wave} of {name} was promoted{by}: it begins whatever the state of the workloads")
         }
         UserAction::Abort => format!(
-            "the change to {name} was aborted{by}: no further workload moves. `kubectl confrev waves retry {of}` continues it"
+            "the change to {name} was aborted{by}: no further workload moves. `{}` continues it",
+            retry(&source.object)
         ),
         UserAction::Resume => format!("the change to {name} was continued{by}"),
         UserAction::Retry => {
@@ -346,8 +348,7 @@ pub(super) fn analysed(
     (before, is_new): (Option<&RunState>, bool),
     now: Timestamp,
 ) -> Option<Event> {
-    let of = &source.object.name;
-    let retry = format!("`kubectl confrev waves retry {of}`");
+    let [retry, promote] = ["retry", "promote"].map(|of| format!("`{}`", waves(of, &source.object)));
     let (reason, note) = match state {
         RunState::Running if is_new => {
             (Reason::AnalysisBegun, format!("wave {wave} is analysed by AnalysisRun {name}"))
@@ -365,7 +366,7 @@ pub(super) fn analysed(
             Reason::AnalysisHeld,
             format!(
                 "no further wave begins: AnalysisRun {name} of wave {wave} {why}. Run {retry}, or begin the next wave with \
-                 `kubectl confrev waves promote {of}`"
+                 {promote}"
             ),
         ),
         RunState::Unavailable(why) if wave == 0 => {
@@ -836,7 +837,7 @@ mod tests {
             let name = source("a").sibling(snapshot("a", 2));
             let event = refused(&world, &name, Some(&failed), NOW).unwrap();
             let note = format!(
-                "a-2000000000 is refused: it fails. {expected} back. Correct the content, or run `kubectl confrev waves retry a`"
+                "a-2000000000 is refused: it fails. {expected} back. Correct the content, or run `kubectl confrev waves retry configmap/a`"
             );
             assert_eq!(event.note, note);
             assert_eq!(event.same, "a-2000000000 now");

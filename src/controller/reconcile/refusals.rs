@@ -269,6 +269,12 @@ impl State {
             let event = event_texts::refused(&self.world, &snapshot, verdict.failed.as_ref(), now);
             self.report(event, now);
         }
+        if verdict.failed.is_none()
+            && let Some(known) = self.world.snapshot(&snapshot)
+        {
+            let source = snapshot.sibling(Arc::clone(&known.source));
+            self.world.workloads_using(&source).for_each(|(key, _)| self.rested.forgive(key));
+        }
         // What a watch has reported since is newer than the answer: the write required the version before it.
         let known = self.world.snapshot(&snapshot).filter(|known| known.version() == before);
         if let Some(known) = known.cloned() {

@@ -8,9 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{resolve::Health, world::WorkloadKey};
 
-/// A container that crashes is started again, and its pod is available until the next crash. After this time without a crash, the
-/// kubelet counts it as stable. Source: Kubernetes' page "Pod Lifecycle", on the restart policy.
-const STABLE_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// A container that crashes is started again, and its pod is available until the next crash. After this time without one, interruptions
+/// no longer add up. It is longer than most programs take to crash, and shorter than the time from one drained node to the next. A program
+/// that takes longer is soon unavailable for minutes at a time: the kubelet doubles its pause with each crash.
+const STABLE_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 /// A workload that the controller moved, and whose rollout has ended.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +87,13 @@ impl RestedWorkloads {
         self.0.remove(key);
     }
 
+    /// Forgets the interruptions of a workload before the present one: a person has ended its failure.
+    pub(super) fn forgive(&mut self, key: &WorkloadKey) {
+        if let Some(rested) = self.0.get_mut(key) {
+            rested.broken_before = SignedDuration::ZERO;
+        }
+    }
+
     /// The present interruption of a workload.
     pub(super) fn interruption(&self, key: &WorkloadKey) -> Option<Interruption> {
         let rested = self.0.get(key).filter(|rested| rested.is_broken)?;
@@ -108,8 +116,8 @@ mod tests {
             ("it has recovered", &[(100, true), (110, false)], None),
             ("it breaks again", &[(100, true), (110, false), (115, true)], Some(135)),
             ("it breaks often", &[(0, true), (20, false), (25, true), (45, false), (50, true)], Some(50)),
-            ("it was stable", &[(100, true), (110, false), (710, true)], Some(740)),
-            ("it was almost stable", &[(100, true), (110, false), (709, true)], Some(729)),
+            ("it was stable", &[(100, true), (110, false), (170, true)], Some(200)),
+            ("it was almost stable", &[(100, true), (110, false), (169, true)], Some(189)),
             ("the clock was set back", &[(100, true), (90, false), (95, true)], Some(125)),
         ] {
             let mut rested = RestedWorkloads::default();
@@ -120,6 +128,14 @@ mod tests {
             }
             let lasts = |found: Interruption| found.lasts(SignedDuration::from_secs(30)).unwrap();
             assert_eq!(rested.interruption(&key).map(lasts), expected.map(at), "{what}");
+            rested.forgive(&key);
+            let since =
+                times.last().filter(|(_, is_broken)| *is_broken).map(|_| rested.0[&key].since.as_second());
+            assert_eq!(
+                rested.interruption(&key).map(lasts),
+                since.map(|since| at(since + 30)),
+                "{what}, forgiven"
+            );
             rested.observe(&key, (Some(2), Health::Unavailable), at(1000));
             assert!(rested.interruption(&key).is_none(), "{what}, and another spec is rolled out");
         }

@@ -82,6 +82,7 @@ impl Kubectl {
             if output.status.success() || !is_too_slow(&output.stderr) {
                 break;
             }
+            eprintln!("runs again, since something was too slow: {}", output.stderr.trim());
             output = self.run_once();
         }
         output

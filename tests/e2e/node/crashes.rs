@@ -97,6 +97,7 @@ fn many_crashed_workloads_come_back() {
     wait_refused(&world);
     wait_back(&world, &loads);
     let reached = reached(&world);
+    assert!(reached > 1, "the first of {count} was back before another moved");
     println!("{reached} of {count} workloads were back {:.0?} after the first crash", crashed.elapsed());
     println!("{}", Requests::of(world.cluster).since(before));
 }

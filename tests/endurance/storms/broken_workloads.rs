@@ -1,4 +1,4 @@
-//! Many workloads break at once with a content. All go back, and the API server answers others meanwhile.
+//! Many workloads break at once with a content, and all go back.
 
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};

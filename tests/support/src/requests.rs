@@ -22,16 +22,19 @@ impl Requests {
         let count = |le: &str| -> u64 {
             let of_bucket = |line: &&str| line.contains(&format!("le=\"{le}\""));
             let lines = buckets.lines().filter(is_bucket).filter(is_short).filter(of_bucket);
-            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+            // A large count has an exponent.
+            let counts = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+            counts.map(|count| count as u64).sum()
         };
         let all = count("+Inf");
-        Self { all, late: all - count("1") }
+        Self { all, late: all.saturating_sub(count("1")) }
     }
 
     /// Those after the earlier ones.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
-        Self { all: self.all - before.all, late: self.late - before.late }
+        Self { all: self.all.saturating_sub(before.all), late: self.late.saturating_sub(before.late) }
     }
 }
 

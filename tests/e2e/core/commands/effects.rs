@@ -102,13 +102,16 @@ fn undo_pin_and_unpin_change_only_the_config() {
         world.resolves_to(&web, "demo", "B").unwrap();
         let (a, b) = (world.snapshot_name("demo", "A"), world.snapshot_name("demo", "B"));
         let said = world.confrev(&["undo", "web"]).ok();
-        assert_eq!(said, format!("{}: demo rolls from {b} to {a}\n", reference(&web)));
+        let until = "until demo changes or the workload is applied (--hold keeps it)";
+        assert_eq!(said, format!("{}: demo rolls from {b} to {a}, {until}\n", reference(&web)));
         world.wait_reads(&web, "demo", &["A", "A"]);
         assert_eq!(image(), "app:2", "the rest of the template stays");
         assert!(world.confrev(&["status"]).ok().contains("pinned: demo"));
         let refusal = world.confrev(&["wait", "demo", "--timeout=5s"]).failed(3);
         assert!(refusal.contains("unpin"), "{refusal}");
 
+        let said = world.confrev(&["undo", "web", "--dry-run"]).ok();
+        assert!(said.contains(&format!("demo rolls from {a} to {b}, which ends its undo")), "{said}");
         world.confrev(&["unpin", &web.reference()]).ok();
         world.wait_reads(&web, "demo", &["B", "B"]);
         world.confrev(&["pin", "web", "demo", "~1"]).ok();

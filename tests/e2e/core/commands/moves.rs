@@ -27,7 +27,8 @@ fn undo_and_pin_move_mounted_source() {
         world.confrev(&["undo", "web", "--dry-run"]).ok();
         assert_eq!(world.resolved(&web, "demo").as_ref(), Some(&b));
         let said = world.confrev(&["undo", "web"]).ok();
-        assert_eq!(said, format!("{}: demo rolls from {b} to {a}\n", reference(&web)));
+        let until = "until demo changes or the workload is applied (--hold keeps it)";
+        assert_eq!(said, format!("{}: demo rolls from {b} to {a}, {until}\n", reference(&web)));
         assert_eq!(world.resolved(&web, "demo").as_ref(), Some(&a));
         let template = world.live(&web)["spec"]["template"].to_string();
         assert!(template.contains(&a) && !template.contains(&b), "{template}");

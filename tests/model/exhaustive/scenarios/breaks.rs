@@ -30,7 +30,10 @@ fn stepwise(file: File) -> File {
 }
 
 /// The most starts of a container until its workload has failed. Two watches may be silent for a minute each.
-const STARTS: usize = 6;
+const STARTS: usize = 15;
+/// Seconds that are shorter than the time after which a workload has failed. Two interruptions are longer.
+const SHORT: i64 = 20;
+const LONG: i64 = 60;
 
 /// Time for any fault: a bake that ends after it cannot be over.
 fn long_bake(file: File) -> File {
@@ -78,7 +81,7 @@ fn is_refused(play: &Play<'_>) -> bool {
 }
 
 /// Their own controllers report complete rollouts. All workloads go back, and the correction reaches them.
-fn reverts_once_broken(play: &Play<'_>, set: impl Fn(File) -> File, moved: usize) {
+fn reverts_once_broken(play: &Play<'_>, set: impl Fn(File) -> File, moved: usize, broken: i64) {
     let files = deployed(with_strategies(play), &set(File::source("s", "one")));
     play.apply(&set(breaking()));
     play.seconds(10);
@@ -88,7 +91,7 @@ fn reverts_once_broken(play: &Play<'_>, set: impl Fn(File) -> File, moved: usize
         play.model.conditions().breaks = false;
         play.seconds(10);
         play.model.conditions().breaks = true;
-        play.seconds(60);
+        play.seconds(broken);
         if is_refused(play) {
             break;
         }
@@ -102,13 +105,13 @@ fn reverts_once_broken(play: &Play<'_>, set: impl Fn(File) -> File, moved: usize
 }
 
 fn breaks_in_first_wave(play: &Play<'_>) {
-    reverts_once_broken(play, long_bake, 1);
+    reverts_once_broken(play, long_bake, 1, SHORT);
 }
 
 /// The change is complete only when the last wave has baked, too.
 fn breaks_in_last_bake(play: &Play<'_>) {
     let set = |file| long_bake(file).note(annotations::WAVES, "100%");
-    reverts_once_broken(play, set, 3);
+    reverts_once_broken(play, set, 3, LONG);
 }
 
 /// What happens to a workload long after a change says nothing about its content.
