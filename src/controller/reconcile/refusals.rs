@@ -467,6 +467,27 @@ mod tests {
         assert_eq!(brief(&state.judge(&key("moved"), at(31))), "SetVerdict");
     }
 
+    /// Without that, the first interruption after a retry would repeat the failure.
+    #[test]
+    fn retry_ends_the_count_of_interruptions() {
+        let waves = [("waves", "1"), ("bake", "1m"), ("unhealthy-after", "5s")];
+        for (is_retried, expected) in [(true, "later 25000"), (false, "later 21000")] {
+            let mut state = moved_one(Health::Settled, &waves);
+            state.apply_workload(&key("moved"), Some(moved(Health::Settled)), at(1));
+            state.apply_workload(&key("moved"), Some(moved(Health::Unavailable)), at(10));
+            state.apply_workload(&key("moved"), Some(moved(Health::Settled)), at(14));
+            if is_retried {
+                let before = state.world.snapshot(&bad()).unwrap().version();
+                let (after, verdict) = ("2".to_owned(), Box::default());
+                let snapshot = bad();
+                let set = VerdictSet { snapshot, before, after, verdict, had_failed: true, decision: None };
+                state.verdict_was_set(set, at(15));
+            }
+            state.apply_workload(&key("moved"), Some(moved(Health::Unavailable)), at(20));
+            assert_eq!(brief(&state.judge(&key("moved"), at(20))), expected, "retried: {is_retried}");
+        }
+    }
+
     /// After a start, the health of a workload is not known before the Rollouts of its namespace are.
     #[test]
     fn workload_may_break_after_a_restart() {
