@@ -269,9 +269,8 @@ impl State {
             let event = event_texts::refused(&self.world, &snapshot, verdict.failed.as_ref(), now);
             self.report(event, now);
         }
-        if verdict.failed.is_none()
-            && let Some(known) = self.world.snapshot(&snapshot)
-        {
+        let is_retried = had_failed && verdict.failed.is_none();
+        if let Some(known) = self.world.snapshot(&snapshot).filter(|_| is_retried) {
             let source = snapshot.sibling(Arc::clone(&known.source));
             self.world.workloads_using(&source).for_each(|(key, _)| self.rested.forgive(key));
         }
