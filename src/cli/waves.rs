@@ -238,10 +238,11 @@ pub(super) async fn act(
     } else {
         let status = status_of(target, source, &history, &others).await?;
         if let Some(stop) = all().find_map(stop).filter(|_| action == WaveCommand::Promote) {
-            let (kind, name) = (source.kind.as_str().to_lowercase(), &source.name);
             return Err(Failure::Refused(format!(
-                "{}: {} {stop}, so no workload moves to it: run kubectl confrev waves retry {kind}/{name} first",
-                status.source, status.snapshot
+                "{}: {} {stop}, so no workload moves to it: run {} first",
+                status.source,
+                status.snapshot,
+                gates::retry(source)
             )));
         }
         // The sources of the other namespaces of a group may lack the decision.

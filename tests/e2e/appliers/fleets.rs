@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::any_kind::Load;
 use crate::change_states::state;
-use crate::gates::with_open_gates;
+use crate::gates::{close_gates, with_open_gates};
 use crate::helm::run;
 use crate::page::Page;
 use crate::shared::running;
@@ -62,7 +62,7 @@ fn bad_content_stops_in_the_first_cluster() {
     let load = |name: &str| {
         let spec = json!({"replicas": 1, "progressDeadlineSeconds": 5});
         let mut load = Load::new("deployments", name, &["demo"]).spec(spec);
-        load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+        close_gates(&mut load.manifest);
         load
     };
     let loads = ["one", "two"].map(load);

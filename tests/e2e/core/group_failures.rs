@@ -6,7 +6,7 @@ use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
 use crate::commands::Commands as _;
-use crate::gates::with_open_gates;
+use crate::gates::{close_gates, with_open_gates};
 use crate::manifests::{Kind, Workload};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, text, verdict};
@@ -15,7 +15,7 @@ use crate::world::{LIMIT, World, expect, text, verdict};
 fn load(name: &str) -> Value {
     let mut manifest = Workload::new(Kind::Deployment, name, &["demo"]).replicas(1).manifest();
     manifest["spec"]["progressDeadlineSeconds"] = json!(if name == "bad" { 6 } else { 3600 });
-    manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+    close_gates(&mut manifest);
     manifest
 }
 

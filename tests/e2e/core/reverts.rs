@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::any_kind::Load;
 use crate::commands::Commands as _;
-use crate::gates::with_open_gates;
+use crate::gates::{close_gates, with_open_gates};
 use crate::manifests;
 use crate::rolls::moved_to;
 use crate::shared::running;
@@ -42,7 +42,7 @@ fn give_up(world: &World, load: &Load, before: Option<&str>) -> String {
 
 /// The same workload, whose pods start when their gate is opened.
 fn gated(mut load: Load) -> Load {
-    load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+    close_gates(&mut load.manifest);
     load
 }
 

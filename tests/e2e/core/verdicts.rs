@@ -7,7 +7,7 @@ use confrev_controlplane::{holds_for, wait_for};
 use serde_json::{Value, json};
 
 use crate::commands::Commands as _;
-use crate::gates::with_open_gates;
+use crate::gates::{close_gates, with_open_gates};
 use crate::manifests::{Kind, Workload};
 use crate::shared::running;
 use crate::world::{LIMIT, World, expect, name_of, text, verdict};
@@ -60,12 +60,10 @@ fn replaced_source_ends_no_decision() {
     wait_for("the first wave", LIMIT, || expect(&moved(&world, &loads, "B"), &1));
     world.confrev(&["waves", "abort", "demo"]).ok();
     assert_eq!(decision(&world), "", "the snapshot has the decision");
+    let user = world.kubectl(&["auth", "whoami", "--output=jsonpath={.status.userInfo.username}"]).ok();
     wait_for("an Event with the user", LIMIT, || {
         let events = world.cluster.list("events", world.name(), "");
         let notes: Vec<_> = events.iter().map(|event| text(&event["message"])).collect();
-        let user = text(
-            &world.kubectl(&["auth", "whoami", "--output=jsonpath={.status.userInfo.username}"]).ok().into(),
-        );
         let is_it = |note: &String| note.contains(&format!("was aborted by {user}"));
         if notes.iter().any(is_it) { Ok(()) } else { Err(notes.join("\n")) }
     });
@@ -106,7 +104,7 @@ fn failure_outlives_its_workload() {
         let is_first = load.name == "one";
         manifest["metadata"]["annotations"]["confrev.dev/order"] = json!(if is_first { "-1" } else { "0" });
         manifest["spec"]["progressDeadlineSeconds"] = json!(if is_first { 6 } else { 3600 });
-        manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+        close_gates(&mut manifest);
         manifest
     };
     with_open_gates(

@@ -9,10 +9,10 @@ use std::{
 
 use confrev_controlplane::{holds_for, wait_for};
 use jiff::SignedDuration;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::any_kind::Load;
-use crate::gates::with_open_gates;
+use crate::gates::{close_gates, reads_until_broken, with_open_gates};
 use crate::manifests;
 use crate::rolls::{check_waves, moved_to, roll_time};
 use crate::shared::running;
@@ -28,7 +28,7 @@ fn gated(number: usize) -> Load {
         // Otherwise the controller waits forever for a pod that does not start.
         load = load.spec(json!({"podManagementPolicy": "Parallel"}));
     }
-    load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+    close_gates(&mut load.manifest);
     load
 }
 
@@ -134,16 +134,9 @@ fn workload_that_breaks_in_its_bake_goes_back() {
     let _confrev = running();
     let world = World::new("waves-broken");
     let is_broken = AtomicBool::new(false);
-    let reads = |world: &World, pod: &Value| match world.pod_reads(pod, "demo") {
-        text if text == "B" && is_broken.load(Ordering::Relaxed) => "bad".to_owned(),
-        text => text,
-    };
-    with_open_gates(from_ref(&world), reads, || {
+    with_open_gates(from_ref(&world), reads_until_broken(&is_broken), || {
         world.set_config("demo", "A");
-        let settings = ["waves=1", "bake=5m", "unhealthy-after=2s", "on-failure=revert"];
-        let settings = settings.map(|setting| format!("confrev.dev/{setting}"));
-        let [waves, bake, after, revert] = settings.each_ref().map(String::as_str);
-        world.kubectl(&["annotate", "configmap/demo", waves, bake, after, revert]).ok();
+        world.set_on_demo(&["waves=1", "bake=5m", "unhealthy-after=2s", "on-failure=revert"]);
         let loads = [0, 2].map(gated);
         for load in &loads {
             load.apply(&world).ok();

@@ -26,10 +26,7 @@ fn crashing(name: &str) -> Load {
 /// Workloads at rest on good content, whose source has these waves.
 fn deployed(world: &World, count: usize, waves: &str) -> Vec<Load> {
     world.set_config("demo", "good");
-    let waves = format!("confrev.dev/waves={waves}");
-    let settings =
-        ["confrev.dev/bake=10m", "confrev.dev/unhealthy-after=5s", "confrev.dev/on-failure=revert"];
-    world.kubectl(&[&["annotate", "configmap/demo", &*waves][..], &settings].concat()).ok();
+    world.set_on_demo(&[&format!("waves={waves}"), "bake=10m", "unhealthy-after=5s", "on-failure=revert"]);
     let loads: Vec<_> = (0..count).map(|number| crashing(&format!("web-{number}"))).collect();
     for load in &loads {
         load.apply(world).ok();

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use confrev_controlplane::wait_for;
-use confrev_test_support::{gates::with_open_gates, requests::Requests};
+use confrev_test_support::{
+    gates::{close_gates, reads_until_broken, with_open_gates},
+    requests::Requests,
+};
 use serde_json::{Value, json};
 
 use crate::any_kind::Load;
@@ -40,21 +43,14 @@ fn many_broken_workloads_come_back() {
     let _confrev = running();
     let world = World::new("broken");
     let is_broken = AtomicBool::new(false);
-    let reads = |world: &World, pod: &Value| match world.pod_reads(pod, "demo") {
-        text if text == "B" && is_broken.load(Ordering::Relaxed) => "bad".to_owned(),
-        text => text,
-    };
     let gated = |number: usize| {
         let mut load = Load::new("deployments", &format!("web-{number}"), &["demo"]);
-        load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+        close_gates(&mut load.manifest);
         load.spec(json!({"replicas": 1})).manifest
     };
-    with_open_gates(from_ref(&world), reads, || {
+    with_open_gates(from_ref(&world), reads_until_broken(&is_broken), || {
         world.set_config("demo", "A");
-        let settings = ["waves=100%", "bake=10m", "unhealthy-after=5s", "on-failure=revert"];
-        let settings = settings.map(|setting| format!("confrev.dev/{setting}"));
-        let [waves, bake, after, revert] = settings.each_ref().map(String::as_str);
-        world.kubectl(&["annotate", "configmap/demo", waves, bake, after, revert]).ok();
+        world.set_on_demo(&["waves=100%", "bake=10m", "unhealthy-after=5s", "on-failure=revert"]);
         world.apply(&manifests::list(&(0..WORKLOADS).map(gated).collect::<Vec<_>>())).ok();
         wait_settled(&world, "A");
         world.set_config("demo", "B");

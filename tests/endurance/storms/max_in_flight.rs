@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::{Program, holds_for, wait_for};
+use confrev_test_support::gates::close_gates;
 use serde_json::{Value, json};
 
 use crate::any_kind::Load;
@@ -26,7 +27,7 @@ pub(crate) fn gated(number: usize) -> Load {
     // The deadline is long: no workload fails by itself on a busy machine.
     let mut load = Load::new(kind, &name, &["demo"])
         .spec(json!({"replicas": 1, "progressDeadlineSeconds": 3600, "revisionHistoryLimit": 10}));
-    load.manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+    close_gates(&mut load.manifest);
     load
 }
 

@@ -19,6 +19,19 @@ impl Drop for Stop<'_> {
     }
 }
 
+/// Gives the pods of a workload a gate.
+pub fn close_gates(manifest: &mut Value) {
+    manifest["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "test/sound"}]);
+}
+
+/// What a pod reads of `demo`, for [`with_open_gates`]: no pod starts with the content B once the flag is set.
+pub fn reads_until_broken(is_broken: &AtomicBool) -> impl Fn(&World, &Value) -> String + Sync {
+    |world, pod| match world.pod_reads(pod, "demo") {
+        text if text == "B" && is_broken.load(Ordering::Relaxed) => "bad".to_owned(),
+        text => text,
+    }
+}
+
 /// Runs a test. Meanwhile, the pods of these namespaces start, except those that read `bad`. `reads`: what a pod reads.
 pub fn with_open_gates(
     worlds: &[World],

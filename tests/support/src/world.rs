@@ -104,6 +104,15 @@ impl World {
         self.cluster.kubectl(&["annotate", "--overwrite", "namespace", self.name(), setting]).run().ok();
     }
 
+    /// `kubectl annotate` of the ConfigMap `demo`, with settings without their prefix.
+    #[track_caller]
+    pub fn set_on_demo(&self, settings: &[&str]) {
+        let settings: Vec<_> =
+            settings.iter().map(|setting| format!("{}{setting}", annotations::PREFIX)).collect();
+        let settings: Vec<_> = settings.iter().map(String::as_str).collect();
+        self.kubectl(&[&["annotate", "configmap/demo"], &*settings].concat()).ok();
+    }
+
     /// `kubectl apply` of an object.
     pub fn apply(&self, object: &Value) -> Output {
         self.with_file(&["apply"], object)
