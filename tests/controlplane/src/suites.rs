@@ -250,20 +250,23 @@ fn lane(program: &OsString, arguments: &[OsString], board: &Board) -> Result<()>
     Ok(())
 }
 
-/// What the failed tests of a suite printed, from its output. Without backtraces, and no more than a screen.
+/// What the failed tests of a suite printed, from its output. Without backtraces and objects of namespaces, and no more
+/// than a screen: the reason must not be lost between them.
 fn failures(output: &str) -> String {
     const LINES: usize = 60;
+    const LENGTH: usize = 400;
     let parts = output.split("\nfailures:\n").skip(1).filter(|part| part.contains("\n---- "));
-    let mut is_backtrace = false;
-    let told = parts.flat_map(str::lines).filter(|line| {
-        match *line {
-            "stack backtrace:" => is_backtrace = true,
-            line if !line.starts_with(' ') => is_backtrace = false,
-            _ => {}
+    let mut is_detail = false;
+    let lines = parts.flat_map(str::lines).filter(|line| {
+        if *line == "stack backtrace:" || line.starts_with("namespace ") && line.ends_with(':') {
+            is_detail = true;
+        } else if !line.starts_with(' ') {
+            is_detail = false;
         }
-        !is_backtrace && !line.is_empty() && !line.starts_with("note: ")
+        !is_detail && !line.is_empty() && !line.starts_with("note: ")
     });
-    told.take(LINES).collect::<Vec<_>>().join("\n")
+    let cut = lines.take(LINES).map(|line| line.chars().take(LENGTH).collect::<String>());
+    cut.collect::<Vec<_>>().join("\n")
 }
 
 /// The next suite that can start, once there is one. `None` if all have started.
@@ -379,9 +382,10 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_shown_without_backtraces() {
+    fn failures_are_shown_without_details() {
         let output = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\n\nthread 'a' panicked at a.rs:1:\nleft: 1\n  right: 2\n\
-             stack backtrace:\n   0: begin\n             at a.rs\nnote: Some details are omitted\n\n\nfailures:\n    a\n\n\
+             stack backtrace:\n   0: begin\n             at a.rs\nnote: Some details are omitted\nnamespace n:\n  \
+             configmaps demo\n\n\nfailures:\n    a\n\n\
              test result: FAILED. 0 passed\n";
         assert_eq!(
             failures(output),
