@@ -1,6 +1,6 @@
 //! [`Api`] on a client of the real API server.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::{Method, Request, header};
 use http_body_util::BodyExt as _;
@@ -14,11 +14,12 @@ use super::{
     api::{Api, CALL_LIMIT},
     error::ApiError,
     event::Event,
+    joined_owners::JoinedOwners,
     meter::{LARGE, Meter, MeteredBytes, ResponseBody},
     objects::{Candidate, Created, LiveWorkload, Usage},
     patch::{PatchFormat, poke_body},
     path,
-    reads::SharedReads,
+    shared_calls::SharedCalls,
 };
 use crate::{
     annotations,
@@ -42,6 +43,9 @@ use crate::{
 /// The name of confrev in `managedFields`. kube's request builder would set it too, but needs the object's name apart from its
 /// path; here both are checked and joined by [`path`].
 const FIELD_MANAGER: &str = "fieldManager=confrev";
+
+/// How long a read waits for an earlier one of the same object.
+const READ_PATIENCE: Duration = Duration::from_millis(250);
 
 /// The API of Argo Rollouts.
 const ROLLOUTS_API: &str = "argoproj.io/v1alpha1";
@@ -96,7 +100,9 @@ pub struct KubeApi {
     /// Admits calls, and counts the memory of answers.
     meter: Option<Arc<dyn Meter>>,
     /// The reads of ConfigMaps and Secrets in progress.
-    reads: Arc<SharedReads<(String, ObjectName), Option<Observed>>>,
+    reads: Arc<SharedCalls<(String, ObjectName), Option<Observed>>>,
+    /// The owners that are being added to snapshots.
+    joined: Arc<JoinedOwners>,
     /// The keys of the digests of Secrets.
     keys: DigestKeys,
     /// The labels of sources that snapshots carry.
@@ -121,7 +127,8 @@ impl KubeApi {
             kinds,
             metrics,
             meter: None,
-            reads: Arc::default(),
+            reads: Arc::new(SharedCalls::new(READ_PATIENCE)),
+            joined: Arc::default(),
             keys: DigestKeys::default(),
             copied: Arc::default(),
             rotated: Rotated::default(),
@@ -460,7 +467,7 @@ impl Api for KubeApi {
                 }
             }
         };
-        self.reads.read((namespace.to_owned(), object.clone()), read).await
+        self.reads.call((namespace.to_owned(), object.clone()), read).await
     }
 
     async fn namespace(&self, namespace: &str) -> Result<NamespaceFacts, ApiError> {
@@ -584,8 +591,11 @@ impl Api for KubeApi {
 
     async fn add_owner(&self, namespace: &str, snapshot: &ObjectName, owner: &Owner) -> Result<(), ApiError> {
         let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
-        let body = json!({"metadata": {"ownerReferences": [owner]}});
-        self.patch(path, PatchFormat::StrategicMerge, &body, Keep::Errors).await?;
+        let send = |owners: Vec<Owner>| async move {
+            let body = json!({"metadata": {"ownerReferences": owners}});
+            self.patch(path, PatchFormat::StrategicMerge, &body, Keep::Errors).await.map(drop)
+        };
+        self.joined.add(namespace, snapshot, owner, send).await?;
         self.metrics.snapshot_bound();
         Ok(())
     }

@@ -7,6 +7,7 @@ mod error;
 mod event;
 pub(crate) mod facts;
 mod identity;
+mod joined_owners;
 mod key_keeper;
 mod kube_api;
 pub mod lease;
@@ -17,7 +18,7 @@ mod pages;
 mod patch;
 pub(crate) mod path;
 mod reach;
-mod reads;
+mod shared_calls;
 mod usage;
 mod watch;
 

@@ -96,5 +96,5 @@ fn many_crashed_workloads_come_back() {
     let reached = reached(&world);
     assert!(reached > 1, "the first of {count} was back before another moved");
     println!("{reached} of {count} workloads were back {:.0?} after the first crash", crashed.elapsed());
-    println!("{}", Requests::of(world.cluster).since(before));
+    println!("{}", Requests::of(world.cluster).since(&before));
 }

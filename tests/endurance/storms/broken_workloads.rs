@@ -1,5 +1,6 @@
 //! Many workloads break at once with a content, and all go back.
 
+use std::collections::BTreeSet;
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -36,6 +37,21 @@ fn wait_settled(world: &World, content: &str) {
     wait_for(&what, 4 * LIMIT, || expect(&settled(world, &snapshot), &WORKLOADS));
 }
 
+/// Waits until none of the pods with these uids is left.
+fn wait_lost(world: &World, lost: &BTreeSet<String>) {
+    wait_for("the pods to be lost", 4 * LIMIT, || expect(&pods(world).intersection(lost).count(), &0));
+}
+
+/// The uids of the pods.
+fn pods(world: &World) -> BTreeSet<String> {
+    world
+        .cluster
+        .list("pods", world.name(), "")
+        .iter()
+        .map(|pod| pod["metadata"]["uid"].to_string())
+        .collect()
+}
+
 /// Their own controllers have reported complete rollouts when all pods are lost, and those in their place do not start.
 #[test]
 #[ignore = "takes minutes: `make test-waves`"]
@@ -56,12 +72,21 @@ fn many_broken_workloads_come_back() {
         world.set_config("demo", "B");
         wait_settled(&world, "B");
 
-        let before = Requests::of(world.cluster);
+        let at_start = Requests::of(world.cluster);
+        let lost = pods(&world);
+        let start = Instant::now();
+        world.kubectl(&["delete", "pods", "--all", "--wait=false"]).ok();
+        wait_lost(&world, &lost);
+        wait_settled(&world, "B");
+        println!("without a change, {WORKLOADS} workloads were back after {:.0?}", start.elapsed());
+        println!("{}", Requests::of(world.cluster).since(&at_start));
+
+        let at_start = Requests::of(world.cluster);
         is_broken.store(true, Ordering::Relaxed);
         world.kubectl(&["delete", "pods", "--all", "--wait=false"]).ok();
         let broken = Instant::now();
         wait_settled(&world, "A");
         println!("{WORKLOADS} workloads were back after {:.0?}", broken.elapsed());
-        println!("{}", Requests::of(world.cluster).since(before));
+        println!("{}", Requests::of(world.cluster).since(&at_start));
     });
 }

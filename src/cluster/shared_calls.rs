@@ -1,5 +1,4 @@
-//! Concurrent reads of one object share one request. No reader gets the answer of a request that began before the
-//! reader asked.
+//! Concurrent calls for one object share one request. No caller gets the answer of a request that began before it asked.
 
 use std::{
     collections::HashMap,
@@ -11,51 +10,51 @@ use std::{
     time::Duration,
 };
 
-/// How long a read waits for another one. A hanging read must not delay all others.
-const MAX_WAIT: Duration = Duration::from_millis(250);
-
-/// The reads in progress. An answer is kept while at least one reader waits for it.
+/// The calls in progress. An answer is kept while at least one caller waits for it.
 #[derive(Debug)]
-pub(super) struct SharedReads<K: Eq + Hash, V>(Mutex<HashMap<K, ReadersOfKey<V>>>);
-
-#[derive(Debug)]
-struct ReadersOfKey<V> {
-    /// How many readers hold a [`ReaderGuard`]. The `Arc`'s count does not serve: a reader drops its `Arc` only after it has
-    /// left.
-    readers: usize,
-    turns: Arc<ReadTurns<V>>,
+pub(super) struct SharedCalls<K: Eq + Hash, V> {
+    callers: Mutex<HashMap<K, CallersOfKey<V>>>,
+    /// How long a call waits for another one. A hanging call must not delay all others.
+    patience: Duration,
 }
 
 #[derive(Debug)]
-struct ReadTurns<V> {
-    /// How many reads have begun.
+struct CallersOfKey<V> {
+    /// How many callers hold a [`CallerGuard`]. The `Arc`'s count does not serve: a caller drops its `Arc` only after it has
+    /// left.
+    callers: usize,
+    turns: Arc<Turns<V>>,
+}
+
+#[derive(Debug)]
+struct Turns<V> {
+    /// How many requests have begun.
     begun: AtomicU64,
-    /// Its holder reads. It contains the last answer and the number of the read that returned it.
+    /// Its holder sends a request. It contains the last answer and the number of the request that returned it.
     last: tokio::sync::Mutex<Option<(u64, V)>>,
 }
 
-impl<K: Eq + Hash, V> Default for SharedReads<K, V> {
-    fn default() -> Self {
-        Self(Mutex::default())
+impl<K: Eq + Hash + Clone, V: Clone> SharedCalls<K, V> {
+    /// Calls that wait this long for each other.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { callers: Mutex::default(), patience }
     }
-}
 
-impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
-    /// The answer of `read`, or of a read of the same key that began after this call. Errors are not shared.
-    pub(super) async fn read<E>(&self, key: K, read: impl Future<Output = Result<V, E>>) -> Result<V, E> {
+    /// The answer of `request`, or of a request for the same key that began after this call. Errors are not shared.
+    pub(super) async fn call<E>(&self, key: K, request: impl Future<Output = Result<V, E>>) -> Result<V, E> {
         let turns = {
-            let mut reads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let entry = reads.entry(key.clone()).or_insert_with(|| {
-                let turns = ReadTurns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) };
-                ReadersOfKey { readers: 0, turns: Arc::new(turns) }
+            let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+            let entry = callers.entry(key.clone()).or_insert_with(|| {
+                let turns = Turns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) };
+                CallersOfKey { callers: 0, turns: Arc::new(turns) }
             });
-            entry.readers += 1;
+            entry.callers += 1;
             Arc::clone(&entry.turns)
         };
-        let guard = ReaderGuard { reads: self, key, turns };
+        let guard = CallerGuard { calls: self, key, turns };
         let asked = guard.turns.begun.load(Ordering::SeqCst);
-        let Ok(mut last) = tokio::time::timeout(MAX_WAIT, guard.turns.last.lock()).await else {
-            return read.await;
+        let Ok(mut last) = tokio::time::timeout(self.patience, guard.turns.last.lock()).await else {
+            return request.await;
         };
         if let Some((begun, answer)) = last.as_ref()
             && *begun > asked
@@ -63,26 +62,26 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedReads<K, V> {
             return Ok(answer.clone());
         }
         let begun = guard.turns.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        let answer = read.await?;
+        let answer = request.await?;
         *last = Some((begun, answer.clone()));
         Ok(answer)
     }
 }
 
-/// A reader's place among the readers of one key. The last reader to leave removes the answer.
-struct ReaderGuard<'r, K: Eq + Hash, V> {
-    reads: &'r SharedReads<K, V>,
+/// A caller's place among the callers of one key. The last caller to leave removes the answer.
+struct CallerGuard<'c, K: Eq + Hash, V> {
+    calls: &'c SharedCalls<K, V>,
     key: K,
-    turns: Arc<ReadTurns<V>>,
+    turns: Arc<Turns<V>>,
 }
 
-impl<K: Eq + Hash, V> Drop for ReaderGuard<'_, K, V> {
+impl<K: Eq + Hash, V> Drop for CallerGuard<'_, K, V> {
     fn drop(&mut self) {
-        let mut reads = self.reads.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(entry) = reads.get_mut(&self.key) else { return };
-        entry.readers -= 1;
-        if entry.readers == 0 {
-            reads.remove(&self.key);
+        let mut callers = self.calls.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(entry) = callers.get_mut(&self.key) else { return };
+        entry.callers -= 1;
+        if entry.callers == 0 {
+            callers.remove(&self.key);
         }
     }
 }
@@ -96,12 +95,19 @@ mod tests {
 
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_millis(250);
+
     /// A source whose value changes. Each read of it lasts until the test lets it finish.
-    #[derive(Default)]
     struct SlowSource {
         value: AtomicU64,
         begun: AtomicU64,
-        reads: SharedReads<&'static str, u64>,
+        calls: SharedCalls<&'static str, u64>,
+    }
+
+    impl Default for SlowSource {
+        fn default() -> Self {
+            Self { value: AtomicU64::new(0), begun: AtomicU64::new(0), calls: SharedCalls::new(PATIENCE) }
+        }
     }
 
     impl SlowSource {
@@ -112,7 +118,7 @@ mod tests {
                 go.acquire().await.unwrap().forget();
                 Ok::<_, Infallible>(value)
             };
-            self.reads.read("key", read).await.unwrap()
+            self.calls.call("key", read).await.unwrap()
         }
     }
 
@@ -133,7 +139,7 @@ mod tests {
             assert_eq!(value.unwrap(), 1, "the reader asked after the change");
         }
         assert_eq!(source.begun.load(Ordering::SeqCst), 2, "one read for all waiting readers");
-        assert!(source.reads.0.lock().unwrap().is_empty(), "no answer is kept");
+        assert!(source.calls.callers.lock().unwrap().is_empty(), "no answer is kept");
     }
 
     #[tokio::test(start_paused = true)]
@@ -148,18 +154,19 @@ mod tests {
         assert!(hangs.await.is_err());
         go.add_permits(1);
         assert_eq!(Arc::clone(&source).read(go).await, 0);
-        assert!(source.reads.0.lock().unwrap().is_empty(), "no answer is kept");
+        assert!(source.calls.callers.lock().unwrap().is_empty(), "no answer is kept");
     }
+
     /// A reader that has left does not count, even before its `Arc` is dropped.
     #[tokio::test]
     async fn finished_reader_keeps_no_answer() {
-        let reads = SharedReads::<&str, u64>::default();
+        let calls = SharedCalls::<&str, u64>::new(PATIENCE);
         let mut leaving = None;
         let read = async {
-            leaving = reads.0.lock().unwrap().get("key").map(|entry| Arc::clone(&entry.turns));
+            leaving = calls.callers.lock().unwrap().get("key").map(|entry| Arc::clone(&entry.turns));
             Ok::<_, Infallible>(0)
         };
-        assert_eq!(reads.read("key", read).await, Ok(0));
-        assert!(leaving.is_some() && reads.0.lock().unwrap().is_empty(), "the answer is kept");
+        assert_eq!(calls.call("key", read).await, Ok(0));
+        assert!(leaving.is_some() && calls.callers.lock().unwrap().is_empty(), "the answer is kept");
     }
 }

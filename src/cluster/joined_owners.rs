@@ -1,0 +1,192 @@
+//! Owners that are added to one snapshot at the same time are added by one request.
+//!
+//! A return, or the last wave of a change, lets many workloads refer to one snapshot within a second. If each sent its own
+//! patch, the API server would repeat most of them for their conflicts.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::shared_calls::SharedCalls;
+use crate::{snapshot::ObjectName, world::Owner};
+
+/// How long an addition waits for the previous one. Shorter than any limit of a review.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A snapshot by its namespace and name.
+type Key = (String, ObjectName);
+
+/// The additions in progress.
+#[derive(Debug)]
+pub(super) struct JoinedOwners {
+    /// The owners of each addition that has not ended, with its number.
+    waiting: Mutex<HashMap<Key, Vec<(u64, Owner)>>>,
+    numbers: AtomicU64,
+    calls: SharedCalls<Key, ()>,
+}
+
+impl Default for JoinedOwners {
+    fn default() -> Self {
+        Self { waiting: Mutex::default(), numbers: AtomicU64::new(0), calls: SharedCalls::new(PATIENCE) }
+    }
+}
+
+impl JoinedOwners {
+    /// Adds an owner by `send`, which gets the owners of all additions that wait, or by another addition's call of it that
+    /// began later than this. An error is that of the caller alone: the others send again.
+    pub(super) async fn add<E, F: Future<Output = Result<(), E>>>(
+        &self,
+        namespace: &str,
+        snapshot: &ObjectName,
+        owner: &Owner,
+        send: impl FnOnce(Vec<Owner>) -> F,
+    ) -> Result<(), E> {
+        let key = (namespace.to_owned(), snapshot.clone());
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        // From here on, each request that begins has this owner.
+        self.lock().entry(key.clone()).or_default().push((number, owner.clone()));
+        let addition = Addition { joined: self, key, number };
+        let request = async { send(self.owners(&addition.key)).await };
+        self.calls.call(addition.key.clone(), request).await
+    }
+
+    /// The owners of all additions to a snapshot, each once.
+    fn owners(&self, key: &Key) -> Vec<Owner> {
+        let waiting = self.lock();
+        let mut owners: Vec<Owner> = Vec::new();
+        for (_, owner) in waiting.get(key).into_iter().flatten() {
+            if !owners.iter().any(|known| known.uid == owner.uid) {
+                owners.push(owner.clone());
+            }
+        }
+        owners
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Vec<(u64, Owner)>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One addition. It ends on drop, also if its review is given up.
+struct Addition<'j> {
+    joined: &'j JoinedOwners,
+    key: Key,
+    number: u64,
+}
+
+impl Drop for Addition<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.joined.lock();
+        let Some(owners) = waiting.get_mut(&self.key) else { return };
+        owners.retain(|(number, _)| *number != self.number);
+        if owners.is_empty() {
+            waiting.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{
+        FutureExt as _,
+        future::{join, join_all},
+    };
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::snapshot::SourceKind;
+
+    /// A snapshot whose API server answers when the test lets it.
+    struct Slow {
+        joined: JoinedOwners,
+        /// The uids of each request.
+        requests: Mutex<Vec<Vec<String>>>,
+        answers: Semaphore,
+    }
+
+    impl Slow {
+        fn new() -> Self {
+            let (joined, requests) = (JoinedOwners::default(), Mutex::default());
+            Self { joined, requests, answers: Semaphore::new(0) }
+        }
+
+        /// Adds an owner. Its own request fails if `fails`.
+        async fn add(&self, uid: &str, fails: bool) -> Result<(), ()> {
+            let owner = Owner::new("apps/v1", "Deployment", "web", uid);
+            let send = |owners: Vec<Owner>| async move {
+                self.requests
+                    .lock()
+                    .unwrap()
+                    .push(owners.iter().map(|owner| owner.uid.to_string()).collect());
+                self.answers.acquire().await.map_err(drop)?.forget();
+                if fails { Err(()) } else { Ok(()) }
+            };
+            self.joined.add("ns", &ObjectName::new(SourceKind::ConfigMap, "demo-1"), &owner, send).await
+        }
+
+        fn sent(&self) -> Vec<Vec<String>> {
+            assert!(self.joined.lock().is_empty(), "nothing waits after the last answer");
+            self.requests.lock().unwrap().clone()
+        }
+    }
+
+    #[tokio::test]
+    async fn owners_that_wait_are_added_together() {
+        let slow = Slow::new();
+        let uids = ["a", "b", "c", "b"];
+        let adds = join_all(uids.map(|uid| slow.add(uid, false)));
+        let (added, ()) = join(adds, async { slow.answers.add_permits(2) }).await;
+        assert_eq!(added, [Ok(()); 4]);
+        assert_eq!(slow.sent(), [vec!["a"], vec!["b", "c"]], "one request for all that came meanwhile");
+    }
+
+    #[tokio::test]
+    async fn failure_is_that_of_one_caller() {
+        let slow = Slow::new();
+        let adds =
+            join_all([("a", false), ("b", true), ("c", false)].map(|(uid, fails)| slow.add(uid, fails)));
+        let (added, ()) = join(adds, async { slow.answers.add_permits(3) }).await;
+        assert_eq!(added, [Ok(()), Err(()), Ok(())]);
+        assert_eq!(slow.sent().len(), 3, "the one after the failure sends again");
+    }
+
+    /// A review that is given up in the middle of its request takes the owners of no other with it.
+    #[tokio::test]
+    async fn abandoned_addition_loses_no_other_owner() {
+        let slow = Slow::new();
+        let mut first = Box::pin(slow.add("a", false));
+        assert!(first.as_mut().now_or_never().is_none());
+        let mut sender = Box::pin(slow.add("b", false));
+        let mut waits = Box::pin(slow.add("c", false));
+        assert!(sender.as_mut().now_or_never().is_none() && waits.as_mut().now_or_never().is_none());
+        slow.answers.add_permits(1);
+        assert_eq!(first.await, Ok(()));
+        // It sends for both now, and ends before the answer.
+        assert!(sender.as_mut().now_or_never().is_none());
+        drop(sender);
+        slow.answers.add_permits(1);
+        assert_eq!(waits.await, Ok(()));
+        assert_eq!(slow.sent(), [vec!["a"], vec!["b", "c"], vec!["c"]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hanging_addition_stops_no_other() {
+        let slow = Slow::new();
+        let mut hangs = Box::pin(slow.add("a", false));
+        assert!(hangs.as_mut().now_or_never().is_none());
+        let waits = slow.add("b", false);
+        let (added, ()) = join(waits, async {
+            tokio::time::sleep(2 * PATIENCE).await;
+            slow.answers.add_permits(2);
+        })
+        .await;
+        assert_eq!(added, Ok(()));
+        assert_eq!(slow.requests.lock().unwrap().len(), 2, "the one that waited sends itself");
+        assert_eq!(hangs.await, Ok(()));
+    }
+}
