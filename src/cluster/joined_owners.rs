@@ -15,8 +15,8 @@ use std::{
 use super::shared_calls::SharedCalls;
 use crate::{snapshot::ObjectName, world::Owner};
 
-/// How long an addition waits for the previous one. Shorter than any limit of a review.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an addition waits for the previous one. A review has five seconds.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A snapshot by its namespace and name.
 type Key = (String, ObjectName);
