@@ -13,6 +13,7 @@
 mod away;
 mod bind_mode;
 mod blue_green;
+mod carried_rules;
 mod clone_set;
 mod controller_revisions;
 mod every_kind;

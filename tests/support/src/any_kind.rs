@@ -193,6 +193,12 @@ impl Load {
         written(&self.reference(), || api.patch(&path, "application/merge-patch+json", change))
     }
 
+    /// Replaces the stored object, or asks only what would be stored. Returns the status and the body of the answer.
+    pub fn replace(&self, world: &World, object: &Value, is_dry: bool) -> (u16, Value) {
+        let query = if is_dry { "?dryRun=All" } else { "" };
+        world.cluster.api().put(&format!("{}{query}", self.path(world)), object)
+    }
+
     /// Sets an annotation of confrev's on the stored object; `None` removes it.
     #[track_caller]
     pub fn annotate(&self, world: &World, key: &str, value: Option<&str>) {

@@ -45,15 +45,10 @@ pub fn carry(kind: &WorkloadKind, new: &Value, old: Option<&Value>, namespace: b
     }
     for (source, snapshot) in &sources {
         let is_stated = requested.get(source).is_some_and(|stated| stated != snapshot);
-        let is_named = |name: &str| {
-            let digits = name.strip_prefix(&*source.name).and_then(|rest| rest.strip_prefix('-'));
-            digits.is_some_and(|digits| {
-                (10..=64).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-            })
-        };
         let is_other = |name: &ObjectName| name.kind == source.kind && !sources.values().any(|of| of == name);
         let others = references.iter().map(|reference| ObjectName::new(reference.kind, reference.name));
-        let is_chosen = is_stated || others.filter(is_other).any(|name| is_named(&name.name));
+        let is_chosen =
+            is_stated || others.filter(is_other).any(|name| is_named_after(&name.name, &source.name));
         if is_chosen && !kept.contains(source) {
             chosen.insert(source.clone());
         }
@@ -139,20 +134,28 @@ pub fn unresolved(kind: &WorkloadKind, new: &Value, old: Option<&Value>) -> Vec<
     let excluded = notes[annotations::EXCLUDE].as_str().unwrap_or_default();
     let is_known = |name: &ObjectName| {
         let is_snapshot = own.values().chain(stored.values()).any(|snapshot| snapshot == name);
-        let source = name.name.rsplit_once('-').map(|(source, _)| ObjectName::new(name.kind, source));
         let is_excluded = excluded.split(',').any(|text| {
             let text = text.trim();
-            text.strip_prefix("secret/")
-                .map_or((SourceKind::ConfigMap, text), |text| (SourceKind::Secret, text))
+            let named = text.strip_prefix("secret/").map(|text| (SourceKind::Secret, text));
+            named.unwrap_or((SourceKind::ConfigMap, text.strip_prefix("configmap/").unwrap_or(text)))
                 == (name.kind, &*name.name)
         });
         known.contains(name)
             || is_snapshot
             || is_excluded
-            || source.is_some_and(|source| stored.contains_key(&source))
+            || stored
+                .keys()
+                .any(|source| source.kind == name.kind && is_named_after(&name.name, &source.name))
             || (name.kind == SourceKind::Secret && notes[annotations::SECRETS] != "true")
     };
     names(new).into_iter().filter(|name| !is_known(name)).collect()
+}
+
+/// Whether a name is that of a snapshot of this source.
+fn is_named_after(name: &str, source: &str) -> bool {
+    let digits = name.strip_prefix(source).and_then(|rest| rest.strip_prefix('-'));
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    digits.is_some_and(|digits| (10..=64).contains(&digits.len()) && digits.bytes().all(is_digit))
 }
 
 /// Gives a template the annotations of the stored one, if it has lost them all. Returns whether it has.
