@@ -15,7 +15,7 @@ use std::{
 use super::shared_calls::SharedCalls;
 use crate::{snapshot::ObjectName, world::Owner};
 
-/// How long an addition waits for the previous one. A review has five seconds.
+/// How long an addition waits for the request of another one. A review has four seconds, unless it states less.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A snapshot by its namespace and name.
@@ -96,7 +96,10 @@ mod tests {
         FutureExt as _,
         future::{join, join_all},
     };
-    use tokio::sync::Semaphore;
+    use tokio::{
+        sync::Semaphore,
+        time::{sleep, timeout},
+    };
 
     use super::*;
     use crate::snapshot::SourceKind;
@@ -152,7 +155,11 @@ mod tests {
             join_all([("a", false), ("b", true), ("c", false)].map(|(uid, fails)| slow.add(uid, fails)));
         let (added, ()) = join(adds, async { slow.answers.add_permits(3) }).await;
         assert_eq!(added, [Ok(()), Err(()), Ok(())]);
-        assert_eq!(slow.sent().len(), 3, "the one after the failure sends again");
+        assert_eq!(
+            slow.sent(),
+            [vec!["a"], vec!["b", "c"], vec!["c"]],
+            "the one after the failure sends again"
+        );
     }
 
     /// A review that is given up in the middle of its request takes the owners of no other with it.
@@ -174,19 +181,34 @@ mod tests {
         assert_eq!(slow.sent(), [vec!["a"], vec!["b", "c"], vec!["c"]]);
     }
 
+    /// The next caller sends itself, and all others share its request, however slow the API server is.
     #[tokio::test(start_paused = true)]
     async fn hanging_addition_stops_no_other() {
         let slow = Slow::new();
         let mut hangs = Box::pin(slow.add("a", false));
         assert!(hangs.as_mut().now_or_never().is_none());
-        let waits = slow.add("b", false);
-        let (added, ()) = join(waits, async {
-            tokio::time::sleep(2 * PATIENCE).await;
+        let (added, ()) = join(timeout(3 * PATIENCE, slow.add("b", false)), async {
+            sleep(2 * PATIENCE).await;
             slow.answers.add_permits(2);
         })
         .await;
-        assert_eq!(added, Ok(()));
-        assert_eq!(slow.requests.lock().unwrap().len(), 2, "the one that waited sends itself");
+        assert_eq!(added, Ok(Ok(())));
         assert_eq!(hangs.await, Ok(()));
+        assert_eq!(slow.sent(), [vec!["a"], vec!["a", "b"]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_addition_answers_those_that_wait() {
+        let slow = Slow::new();
+        let adds = join_all(["a", "b", "c", "d"].map(|uid| slow.add(uid, false)));
+        let (added, ()) = join(adds, async {
+            for _ in 0..2 {
+                sleep(PATIENCE * 3 / 4).await;
+                slow.answers.add_permits(1);
+            }
+        })
+        .await;
+        assert_eq!(added, [Ok(()); 4]);
+        assert_eq!(slow.sent(), [vec!["a"], vec!["b", "c", "d"]]);
     }
 }

@@ -593,11 +593,11 @@ impl Api for KubeApi {
         let path = source_path(snapshot, namespace)? + "?" + FIELD_MANAGER;
         let send = |owners: Vec<Owner>| async move {
             let body = json!({"metadata": {"ownerReferences": owners}});
-            self.patch(path, PatchFormat::StrategicMerge, &body, Keep::Errors).await.map(drop)
+            self.patch(path, PatchFormat::StrategicMerge, &body, Keep::Errors).await?;
+            self.metrics.snapshot_bound();
+            Ok(())
         };
-        self.joined.add(namespace, snapshot, owner, send).await?;
-        self.metrics.snapshot_bound();
-        Ok(())
+        self.joined.add(namespace, snapshot, owner, send).await
     }
 
     async fn delete_snapshot(
@@ -740,7 +740,13 @@ impl Api for KubeApi {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{
+        collections::BTreeSet,
+        sync::{
+            Mutex,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
 
     use super::*;
 
@@ -829,5 +835,58 @@ mod tests {
         let refused = api.read("ns", &demo).await.unwrap_err().to_string();
         assert!(refused.contains("--max-calls"), "{refused}");
         assert!(api.metrics.encode().contains("{limit=\"max-calls\"} 1\n"));
+    }
+
+    /// The bodies of patches.
+    type Bodies = Arc<Mutex<Vec<Value>>>;
+
+    /// A client whose requests are answered one after the other.
+    fn slow() -> (KubeApi, Bodies) {
+        let (bodies, turns) = (Bodies::default(), Arc::new(tokio::sync::Semaphore::new(1)));
+        let sent = Arc::clone(&bodies);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (sent, turns) = (Arc::clone(&sent), Arc::clone(&turns));
+            async move {
+                let _turn = turns.acquire_owned().await.map_err(std::io::Error::other)?;
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect_bytes().await.map_err(std::io::Error::other)?;
+                let body: Value = serde_json::from_slice(&body)?;
+                sent.lock().unwrap().push(json!([path, body["metadata"]["ownerReferences"]]));
+                tokio::task::yield_now().await;
+                Ok::<_, std::io::Error>(http::Response::new(Body::from(b"{}".to_vec())))
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        (KubeApi::new(client, Arc::new(Kinds::default()), Metrics::new()), bodies)
+    }
+
+    /// The calls of reviews share a request, each with its own meter; those for another namespace do not.
+    #[tokio::test]
+    async fn owners_are_added_together_for_each_snapshot() {
+        let (api, bodies) = slow();
+        let snapshot = ObjectName::new(SourceKind::ConfigMap, "demo-0123456789");
+        let uids = (0..50).map(|number| format!("{}-{number}", if number % 5 == 0 { "b" } else { "a" }));
+        let uids: BTreeSet<String> = uids.collect();
+        let adds = uids.iter().map(|uid| {
+            let owner = Owner::new("apps/v1", "Deployment", "web", uid.as_str());
+            let (namespace, _) = uid.split_once('-').unwrap();
+            let (api, snapshot) = (api.metered(OneAtATime::new(50)), &snapshot);
+            async move { api.add_owner(namespace, snapshot, &owner).await }
+        });
+        let added = futures::future::join_all(adds).await;
+        assert!(added.iter().all(Result::is_ok), "{added:?}");
+        let bodies = bodies.lock().unwrap();
+        assert_eq!(bodies.len(), 4, "the first addition to each, and one for all that waited: {bodies:?}");
+        let mut sent = BTreeSet::new();
+        for body in bodies.iter() {
+            for owner in body[1].as_array().unwrap() {
+                let uid = owner["uid"].as_str().unwrap();
+                let (namespace, _) = uid.split_once('-').unwrap();
+                assert_eq!(body[0], format!("/api/v1/namespaces/{namespace}/configmaps/demo-0123456789"));
+                sent.insert(uid.to_owned());
+            }
+        }
+        assert_eq!(sent, uids);
+        assert!(api.metrics.encode().contains("confrev_snapshots_bound_total 4\n"), "writes are counted");
     }
 }

@@ -10,11 +10,13 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::MutexGuard;
+
 /// The calls in progress. An answer is kept while at least one caller waits for it.
 #[derive(Debug)]
 pub(super) struct SharedCalls<K: Eq + Hash, V> {
     callers: Mutex<HashMap<K, CallersOfKey<V>>>,
-    /// How long a call waits for another one. A hanging call must not delay all others.
+    /// How long a call waits for a request of another one. A hanging request must not delay all others.
     patience: Duration,
 }
 
@@ -53,9 +55,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedCalls<K, V> {
         };
         let guard = CallerGuard { calls: self, key, turns };
         let asked = guard.turns.begun.load(Ordering::SeqCst);
-        let Ok(mut last) = tokio::time::timeout(self.patience, guard.turns.last.lock()).await else {
-            return request.await;
-        };
+        let Some(mut last) = self.turn(&guard.turns, asked).await else { return request.await };
         if let Some((begun, answer)) = last.as_ref()
             && *begun > asked
         {
@@ -65,6 +65,15 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedCalls<K, V> {
         let answer = request.await?;
         *last = Some((begun, answer.clone()));
         Ok(answer)
+    }
+
+    /// The turn to send a request. `None`: this took too long. A request that will answer this call gets as long as the previous one.
+    async fn turn<'t>(&self, turns: &'t Turns<V>, asked: u64) -> Option<MutexGuard<'t, Option<(u64, V)>>> {
+        let turn = || tokio::time::timeout(self.patience, turns.last.lock());
+        if let Ok(turn) = turn().await {
+            return Some(turn);
+        }
+        if turns.begun.load(Ordering::SeqCst) > asked { turn().await.ok() } else { None }
     }
 }
 

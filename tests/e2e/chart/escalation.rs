@@ -667,6 +667,7 @@ fn content_and_labels_of_sources_stay() {
         allowed("a note", trial.confrev.patch(&trial.dry(plural, "demo-0123456789"), MERGE, &own_note));
         allowed("a deletion", trial.confrev.delete(&trial.dry(plural, "demo-0123456789")));
         owners_of_confrev(&trial, plural, kind, &mine, &theirs);
+        many_owners(&trial, plural, &mine);
     }
     trial.done();
 }
@@ -710,6 +711,28 @@ fn states_of_confrev(trial: &Trial, plural: &str, kind: &str) {
     {
         allowed(what, trial.confrev.patch(&trial.dry(plural, name), MERGE, &metadata(change)));
     }
+}
+
+/// When many workloads use one snapshot, many more may begin to in one moment. The cost of the rules is limited by the API server.
+fn many_owners(trial: &Trial, plural: &str, mine: &Value) {
+    let owners = |numbers: std::ops::Range<u32>| -> Value {
+        let owner = |number| {
+            let uid = format!("3f1a0b52-7c44-4c0e-9d6b-{number:012}");
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": format!("web-{number}"), "uid": uid})
+        };
+        numbers.map(owner).collect()
+    };
+    let mut crowded = snapshot("crowd-0123456789");
+    crowded["metadata"]["labels"]["confrev.dev/source"] = json!("crowd");
+    crowded["metadata"]["annotations"]["confrev.dev/source-name"] = json!("crowd");
+    crowded["metadata"]["ownerReferences"] = owners(0..1700);
+    // The garbage collector needs seconds to see that the others do not exist.
+    crowded["metadata"]["ownerReferences"].as_array_mut().expect("a list").push(mine.clone());
+    let path = trial.dry(plural, "crowd-0123456789");
+    created(&trial.confrev, &format!("{}?fieldManager=confrev", trial.path(plural)), &crowded);
+    let more = json!({"metadata": {"ownerReferences": owners(1700..1800)}});
+    let answer = trial.confrev.patch(&path, "application/strategic-merge-patch+json", &more);
+    allowed("a hundred more owners of 1,700", answer);
 }
 
 /// confrev removes only the owners that it added from an object that is no longer bound.

@@ -1,5 +1,5 @@
 //! The policies `confrev-carry` and `confrev-unresolved` of the chart and the second implementation of their rules, which the model and
-//! the rules' tests use, decide alike: the API server is asked about random changes while confrev is away.
+//! the rules' tests use, decide the same: the API server is asked about random changes while confrev is away.
 
 use std::thread;
 

@@ -69,17 +69,17 @@ fn many_broken_workloads_come_back() {
         world.set_on_demo(&["waves=100%", "bake=10m", "unhealthy-after=5s", "on-failure=revert"]);
         world.apply(&manifests::list(&(0..WORKLOADS).map(gated).collect::<Vec<_>>())).ok();
         wait_settled(&world, "A");
-        world.set_config("demo", "B");
-        wait_settled(&world, "B");
-
         let at_start = Requests::of(world.cluster);
         let lost = pods(&world);
         let start = Instant::now();
         world.kubectl(&["delete", "pods", "--all", "--wait=false"]).ok();
         wait_lost(&world, &lost);
-        wait_settled(&world, "B");
+        wait_settled(&world, "A");
         println!("without a change, {WORKLOADS} workloads were back after {:.0?}", start.elapsed());
         println!("{}", Requests::of(world.cluster).since(&at_start));
+
+        world.set_config("demo", "B");
+        wait_settled(&world, "B");
 
         let at_start = Requests::of(world.cluster);
         is_broken.store(true, Ordering::Relaxed);
