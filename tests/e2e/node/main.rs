@@ -9,6 +9,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod away;
 mod bound;
 mod canary;
 mod certificates;
