@@ -150,6 +150,7 @@ model-exhaustive: ## Check the promises with each fault at each call of each rec
 		exhaustive::every_promise_holds_with_every_fault
 
 # CONFREV_CHAOS_SEED selects the faults; CONFREV_CHAOS_FAULT=words limits them to faults whose names contain the words.
+# CONFREV_CHAOS_OUTAGE=carry lets the API server keep the snapshots of writes that no replica answers.
 chaos: controlplane ## Check the promises while confrev, the API server, etcd and their connections fail (CONFREV_CHAOS_MINUTES, 15)
 	CONFREV_CHAOS_MINUTES=$${CONFREV_CHAOS_MINUTES:-15} $(CARGO) test --locked --test chaos -- --ignored --nocapture
 

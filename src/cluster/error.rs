@@ -144,10 +144,12 @@ impl ApiError {
         // Source: `NewForbidden` of k8s.io/apimachinery and `forbiddenMessage` of k8s.io/apiserver.
         const OF_RBAC: &str = "is forbidden: User \"";
         const OF_GUARD: &str = "ValidatingAdmissionPolicy 'confrev-";
+        const OF_OUTAGE: &str = "ValidatingAdmissionPolicy 'confrev-unresolved'";
         match self {
             Self::Terminating { .. } => Forbidden::Terminating,
             Self::Refused { message, .. } if message.starts_with(OF_WEBHOOK) => Forbidden::Admission,
             Self::Refused { message, .. } if message.contains(OF_RBAC) => Forbidden::Rbac,
+            Self::Refused { message, .. } if message.contains(OF_OUTAGE) => Forbidden::Unanswered,
             Self::Refused { message, .. } if message.contains(OF_GUARD) => Forbidden::Guard,
             _ => Forbidden::Admission,
         }
@@ -255,6 +257,11 @@ mod tests {
                 "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'confrev-self' with binding 'confrev-self' denied request: no",
                 "",
                 Forbidden::Guard,
+            ),
+            (
+                "deployments.apps \"web\" is forbidden: ValidatingAdmissionPolicy 'confrev-unresolved' with binding 'b' denied request: no",
+                "",
+                Forbidden::Unanswered,
             ),
             (
                 "deployments.apps \"web\" is forbidden: ValidatingAdmissionPolicy 'images' with binding 'b' denied request: no",

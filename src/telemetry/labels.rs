@@ -112,6 +112,8 @@ labels! {
         Rbac = "rbac",
         /// One of confrev's own policies denied the write.
         Guard = "guard",
+        /// The policy of an outage denied the write: no replica answered its review.
+        Unanswered = "unanswered",
         /// Another part of admission denied the write: a webhook, a policy, a quota.
         Admission = "admission",
         /// The namespace is being terminated.

@@ -51,6 +51,8 @@ pub(crate) struct Held {
     pub(crate) image: String,
     /// The content that an undo pinned; `None`: the present content.
     pub(crate) at: Option<String>,
+    /// The content of an undo that confrev may not have known when the source changed: it may still hold.
+    pub(crate) unanswered: Option<String>,
     /// The revisions that must exist, and those that may exist.
     pub(crate) required: BTreeSet<Revision>,
     pub(crate) allowed: BTreeSet<Revision>,
@@ -64,6 +66,7 @@ impl Held {
             workload,
             image: image.to_owned(),
             at: None,
+            unanswered: None,
             required: BTreeSet::new(),
             allowed: BTreeSet::new(),
             story: Vec::new(),
@@ -169,11 +172,17 @@ impl Group {
                 held.allowed.insert((held.image.clone(), content.clone()));
             }
         }
+        let is_undone = |index: &usize| self.undone(*index).is_some();
+        let live = |index: usize| self.site.until_done("a read", || self.site.get(&self.path(index)));
+        let marked: Vec<_> = (0..self.workloads.len())
+            .map(|index| is_undone(&index) && live(index).is_some_and(|live| is_carried(&live)))
+            .collect();
         let change = json!({"data": self.source.data(&content)});
         self.site.write(&Method::PATCH, &path, (MERGE, &change), true);
         if content != self.content {
             self.content = content;
-            for index in 0..self.workloads.len() {
+            for (index, is_marked) in marked.into_iter().enumerate() {
+                self.workloads[index].unanswered = self.undone(index).filter(|_| is_marked);
                 self.turned(index, None);
                 self.tell(index, "edit");
             }
@@ -192,26 +201,38 @@ impl Group {
         held.allowed.insert(revision);
     }
 
+    /// The content of the workload's last undo, if it may hold.
+    fn undone(&self, index: usize) -> Option<String> {
+        let held = &self.workloads[index];
+        held.at.clone().or_else(|| held.unanswered.clone())
+    }
+
     fn tell(&mut self, index: usize, what: &str) {
         let image = &self.workloads[index].image;
         let line = format!("{what}: {image} at {:?}", self.wanted(&self.workloads[index]));
         self.workloads[index].story.push(line);
     }
 
-    /// The response must have the expected content: admission has resolved it, not the controller.
-    fn fresh(&self, index: usize, answer: Option<Value>) {
+    /// The response must have the expected content: admission has resolved it, not the controller. Without an answer of confrev, it has
+    /// a content that the source has had, and the controller moves it later.
+    fn fresh(&mut self, index: usize, answer: Option<Value>) {
         let Some(answer) = answer else { return };
         let held = &self.workloads[index];
         let wanted = self.source.snapshot(self.wanted(held));
         let found = self.source.named(template(&answer));
-        if found.as_ref() != Ok(&wanted) {
-            let name = held.workload.reference();
-            let last = held.last();
-            self.site.lost(
-                "fresh",
-                format!("{name} was admitted with {found:?}, not {wanted}; {last:#?}: {answer}"),
-            );
+        if found.as_ref() == Ok(&wanted) {
+            return;
         }
+        let is_unanswered = |content: &String| found.as_ref() == Ok(&self.source.snapshot(content));
+        if (is_carried(&answer) || self.workloads[index].unanswered.as_ref().is_some_and(is_unanswered))
+            && let Some(carried) = self.revision(&answer)
+        {
+            self.workloads[index].allowed.insert(carried);
+            return self.tell(index, "carried");
+        }
+        let (name, last) = (held.workload.reference(), held.last());
+        self.site
+            .lost("fresh", format!("{name} was admitted with {found:?}, not {wanted}; {last:#?}: {answer}"));
     }
 
     fn path(&self, index: usize) -> String {
@@ -225,6 +246,7 @@ impl Group {
         let manifest = held.workload.manifest(image, if self.counted { ALL } else { FEW });
         let path = format!("{}?fieldManager=user&force=true", self.path(index));
         let answer = self.site.write(&Method::PATCH, &path, (APPLY, &manifest), false);
+        self.workloads[index].unanswered = None;
         self.turned(index, None);
         self.tell(index, "apply");
         self.fresh(index, answer);
@@ -247,6 +269,7 @@ impl Group {
         let patch =
             json!({"metadata": {"annotations": {"confrev.dev/roll": format!("please-{}", self.steps)}}});
         let answer = self.site.write(&Method::PATCH, &self.path(index), (MERGE, &patch), false);
+        self.workloads[index].unanswered = None;
         self.turned(index, None);
         self.tell(index, "roll");
         self.fresh(index, answer);
@@ -262,6 +285,7 @@ impl Group {
         let site = Arc::clone(&self.site);
         let (path, choice) = (self.path(index), self.dice.below(1000));
         let mut attempt: Option<(Revision, Option<String>)> = None;
+        let mut is_same = false;
         let answer = site.until_done("an undo", || {
             let live = site.get(&path)?;
             let held = &self.workloads[index];
@@ -280,14 +304,17 @@ impl Group {
             let chosen = &revisions[usize::try_from(choice).unwrap() % revisions.len()];
             let (image, content) = self.revision(chosen).ok_or("the revision has an unknown content")?;
             // If both refer to the same snapshot, the reference does not change. The undo still rejects a pending change.
-            let is_same = present.is_some_and(|(_, present)| present == content);
+            is_same = present.is_some_and(|(_, present)| present == content);
             let is_pending = held.at.is_none() && content != self.content;
             let at = if is_same && !is_pending { held.at.clone() } else { Some(content) };
             attempt = Some(((image, at.clone().unwrap_or_else(|| self.content.clone())), at));
             site.try_write(&Method::PATCH, &path, (JSON_PATCH, &undo_patch(&live, chosen)), false).map(Some)
         });
         let (Some(Some(answer)), Some(((image, _), at))) = (answer, attempt) else { return };
+        // The API server alone does not know what is pending: an undo that changes no reference rejects nothing then.
+        let at = if is_carried(&answer) && is_same { self.workloads[index].at.clone() } else { at };
         self.workloads[index].image = image;
+        self.workloads[index].unanswered = None;
         self.turned(index, at);
         self.tell(index, "undo");
         self.fresh(index, Some(answer));
@@ -300,6 +327,11 @@ impl Group {
         let content = self.contents.iter().find(|content| self.source.snapshot(content) == name)?;
         Some((text(&template["spec"]["containers"][0]["image"]), content.clone()))
     }
+}
+
+/// Whether confrev did not answer when this was stored.
+fn is_carried(answer: &Value) -> bool {
+    answer["metadata"]["labels"].get("confrev.dev/carried").is_some()
 }
 
 /// The template of a revision and, for a Deployment, its annotations, on condition that nothing has changed.

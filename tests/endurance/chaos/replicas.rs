@@ -26,8 +26,9 @@ impl Replicas {
     /// Installs confrev and starts two replicas behind one address.
     pub(crate) fn start(cluster: &'static ControlPlane) -> Self {
         // The replicas run beside the control plane, not in pods.
-        let outage = "outage=\"refuse\"";
-        cluster.install_chart(&["replicas=0", "namespace.create=true", "secrets.enabled=true", outage]);
+        let outage = std::env::var("CONFREV_CHAOS_OUTAGE").unwrap_or_else(|_| "refuse".to_owned());
+        let outage = format!("outage=\"{outage}\"");
+        cluster.install_chart(&["replicas=0", "namespace.create=true", "secrets.enabled=true", &outage]);
         let (code, answer) =
             cluster.api().post("/api/v1/namespaces/confrev/secrets", &crate::kind::key_secret());
         assert_eq!(code, 201, "the key of digests: {answer}");
