@@ -31,7 +31,7 @@ enum Part {
     Conditions,
 }
 
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("all of admission", Part::Nothing),
     (
         "without the policy confrev-spelling",
@@ -42,6 +42,7 @@ const PARTS: [(&str, Part); 7] = [
         "without the policy confrev-snapshots",
         Part::Object("validatingadmissionpolicybindings/confrev-snapshots"),
     ),
+    ("without the policy confrev-carry", Part::Object("mutatingadmissionpolicybindings/confrev-carry-own")),
     ("without the validating webhook", Part::Object("validatingwebhookconfigurations/confrev")),
     ("without the match conditions", Part::Conditions),
     ("without the mutating webhook", Part::Object("mutatingwebhookconfigurations/confrev")),

@@ -15,6 +15,7 @@ mod gates;
 mod import_cycles;
 mod keys;
 mod krew;
+mod manifests;
 mod metrics;
 mod printing;
 mod reference;

@@ -48,33 +48,6 @@ fn manifests_can_pin_the_digest_of_the_image() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// People read the manifests too: comments explain the parts that a reviewer must know, and no template comment remains.
-#[test]
-fn manifests_have_comments_and_no_ca_bundle() {
-    for file in FILES {
-        let text = fs::read_to_string(root().join("manifests").join(file)).unwrap();
-        for comment in [
-            "# confrev with certificates",
-            "# No wildcards, and no Secrets",
-            "# The guard:",
-            "# What confrev itself may write.",
-            "# Opted in by ",
-        ] {
-            assert!(text.lines().any(|line| line.starts_with(comment)), "{file} lacks {comment:?}");
-        }
-        assert!(!text.contains("caBundle:") && !text.contains("# Source:"), "{file}");
-        // A regular expression is one literal: the API server could not estimate the cost of several.
-        let is_short = |line: &str| line.len() <= 120 || line.contains(".matches(r'");
-        let untidy = text.lines().find(|line| !is_short(line) || line.trim_end() != *line);
-        assert_eq!(untidy, None, "{file} is not tidy");
-        assert_eq!(
-            objects(&text)[0]["kind"],
-            "Namespace",
-            "{file} begins with the Namespace of the other objects"
-        );
-    }
-}
-
 #[test]
 fn helm_lint_finds_nothing() {
     let chart = chart();
