@@ -2,7 +2,7 @@
 //!
 //! This is the API server's own share of a roll, which no change of the program makes smaller.
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
 use confrev_controlplane::wait_for;
 use futures::{StreamExt as _, stream};
@@ -60,6 +60,7 @@ pub(crate) fn rows(env: &Environment, rounds: usize) -> Vec<Row> {
     });
     env.runtime.block_on(env.client.create_all(&deployments(CONFREV), workloads));
     env.wait_at_rest(Duration::from_secs(2));
+    keep_snapshots(env);
     // As confrev: the policy confrev-self applies to no other user.
     let client = env.client_of(&env.cluster.kubeconfig_for_service_account("confrev", "confrev"));
     let mut times = PARTS.map(|_| Vec::new());
@@ -82,6 +83,18 @@ pub(crate) fn rows(env: &Environment, rounds: usize) -> Vec<Row> {
         Row::new(what, "ms", middle[i], (i > 0).then_some(middle[0]), Reach::Read)
     };
     PARTS.iter().enumerate().map(row).collect()
+}
+
+/// Installs the policies of an outage, without the webhooks that are asked beside them.
+fn keep_snapshots(env: &Environment) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests/carry.yaml");
+    let text = fs::read_to_string(path).expect("the manifests can be read");
+    let is_policy = |document: &&str| {
+        let kind = document.lines().find_map(|line| line.strip_prefix("kind: "));
+        kind.is_some_and(|kind| kind.contains("AdmissionPolicy"))
+    };
+    let policies: Vec<_> = text.split("\n---\n").filter(is_policy).collect();
+    env.cluster.kubectl(&["apply", "--filename", "-"]).stdin(policies.join("\n---\n")).run().ok();
 }
 
 /// Writes `roll` of every workload several times.

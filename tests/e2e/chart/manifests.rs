@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::empty_cluster::Bare;
-use crate::helm::{binary, chart, helm, objects, render, root, run};
+use crate::helm::{binary, chart, helm, render, root, run};
 
 const FILES: [&str; 2] = ["self-signed.yaml", "cert-manager.yaml"];
 
