@@ -24,8 +24,8 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// The calls that admission and the controller make. The tests' model has an implementation in memory.
 pub trait Api: Clone + Send + Sync + 'static {
     /// The same calls, which begin when `meter` admits them, and whose answers count against it until they are parsed. A call
-    /// or an answer beyond the meter's limit is an error. A read or an addition that another one answers is not a call. Calls in memory are not
-    /// counted.
+    /// or an answer beyond the meter's limit is an error. A read or an addition of an owner that another one answers is not a call.
+    /// Calls in memory are not counted.
     #[must_use]
     fn metered(&self, _meter: Arc<dyn Meter>) -> Self {
         self.clone()

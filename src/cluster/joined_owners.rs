@@ -4,11 +4,8 @@
 //! patch, the API server would repeat most of them for their conflicts.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    collections::{BTreeMap, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -21,18 +18,19 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A snapshot by its namespace and name.
 type Key = (String, ObjectName);
 
+/// The owners of the additions to a snapshot that have not ended, with the number of the additions of each.
+type Waiting = BTreeMap<Owner, usize>;
+
 /// The additions in progress.
 #[derive(Debug)]
 pub(super) struct JoinedOwners {
-    /// The owners of each addition that has not ended, with its number.
-    waiting: Mutex<HashMap<Key, Vec<(u64, Owner)>>>,
-    numbers: AtomicU64,
+    waiting: Mutex<HashMap<Key, Waiting>>,
     calls: SharedCalls<Key, ()>,
 }
 
 impl Default for JoinedOwners {
     fn default() -> Self {
-        Self { waiting: Mutex::default(), numbers: AtomicU64::new(0), calls: SharedCalls::new(PATIENCE) }
+        Self { waiting: Mutex::default(), calls: SharedCalls::new(PATIENCE) }
     }
 }
 
@@ -47,27 +45,19 @@ impl JoinedOwners {
         send: impl FnOnce(Vec<Owner>) -> F,
     ) -> Result<(), E> {
         let key = (namespace.to_owned(), snapshot.clone());
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         // From here on, each request that begins has this owner.
-        self.lock().entry(key.clone()).or_default().push((number, owner.clone()));
-        let addition = Addition { joined: self, key, number };
+        *self.lock().entry(key.clone()).or_default().entry(owner.clone()).or_default() += 1;
+        let addition = Addition { joined: self, key, owner };
         let request = async { send(self.owners(&addition.key)).await };
         self.calls.call(addition.key.clone(), request).await
     }
 
-    /// The owners of all additions to a snapshot, each once.
+    /// The owners of all additions to a snapshot.
     fn owners(&self, key: &Key) -> Vec<Owner> {
-        let waiting = self.lock();
-        let mut owners: Vec<Owner> = Vec::new();
-        for (_, owner) in waiting.get(key).into_iter().flatten() {
-            if !owners.iter().any(|known| known.uid == owner.uid) {
-                owners.push(owner.clone());
-            }
-        }
-        owners
+        self.lock().get(key).into_iter().flat_map(BTreeMap::keys).cloned().collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Vec<(u64, Owner)>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -76,14 +66,18 @@ impl JoinedOwners {
 struct Addition<'j> {
     joined: &'j JoinedOwners,
     key: Key,
-    number: u64,
+    owner: &'j Owner,
 }
 
 impl Drop for Addition<'_> {
     fn drop(&mut self) {
         let mut waiting = self.joined.lock();
         let Some(owners) = waiting.get_mut(&self.key) else { return };
-        owners.retain(|(number, _)| *number != self.number);
+        let Some(additions) = owners.get_mut(self.owner) else { return };
+        *additions -= 1;
+        if *additions == 0 {
+            owners.remove(self.owner);
+        }
         if owners.is_empty() {
             waiting.remove(&self.key);
         }

@@ -1,7 +1,6 @@
 //! Writes while confrev does not answer: the API server keeps the snapshots that a workload has, refuses what it cannot decide, and
 //! confrev decides when it is back.
 
-use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::{ControlPlane, Output, Program, holds_for, wait_for};
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 use crate::any_kind::{KINDS, Load};
 use crate::manifests::config_map;
 use crate::shared::exclusive;
+use crate::threads::in_threads;
 use crate::world::{LIMIT, World, expect};
 
 /// The workloads of one kind.
@@ -131,24 +131,13 @@ fn with_image(load: &Load, image: &str) -> Load {
 }
 
 fn each(scenes: &[Scene], body: impl Fn(&Scene) + Sync) {
-    thread::scope(|scope| {
-        for scene in scenes {
-            let (body, name) = (&body, scene.web.kind().name);
-            thread::Builder::new()
-                .name(name.to_owned())
-                .spawn_scoped(scope, move || body(scene))
-                .expect("a thread");
-        }
-    });
+    in_threads(scenes.iter().map(|scene| (scene.web.kind().name.to_owned(), scene)), body);
 }
 
 #[test]
 fn every_kind_keeps_its_config_in_an_outage() {
     let mut confrev = exclusive();
-    let scenes: Vec<_> = thread::scope(|scope| {
-        let set = KINDS.map(|kind| scope.spawn(move || Scene::set(kind.resource)));
-        set.into_iter().map(|scene| scene.join().expect("a scene")).collect()
-    });
+    let scenes = in_threads(KINDS.map(|kind| (kind.name.to_owned(), kind.resource)), Scene::set);
     confrev.stop();
     each(&scenes, Scene::writes_while_confrev_is_away);
     confrev.start();

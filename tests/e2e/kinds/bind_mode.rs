@@ -1,7 +1,6 @@
 //! ConfigMaps and Secrets to which a tool gives a new name at each change, and which it may delete at any time.
 
 use std::collections::BTreeMap;
-use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::any_kind::{Load, owners};
 use crate::shared::running;
+use crate::threads::in_threads;
 use crate::world::{LIMIT, SNAPSHOTS, World, expect, name_of, text};
 
 /// A kind of bound object.
@@ -66,13 +66,8 @@ impl BoundKind {
 
 /// Runs the body for both kinds in parallel.
 fn each(body: impl Fn(&World, BoundKind) + Sync) {
-    thread::scope(|scope| {
-        for source in SOURCES {
-            let body = &body;
-            let named = thread::Builder::new().name(source.kind.to_owned());
-            named.spawn_scoped(scope, move || body(&World::new("bind"), source)).expect("a thread");
-        }
-    });
+    let sources = SOURCES.map(|source| (source.kind.to_owned(), source));
+    in_threads(sources, |source| body(&World::new("bind"), source));
 }
 
 fn lose_pod(world: &World, web: &Load, wanted: &str) {

@@ -1,29 +1,30 @@
 //! The policies `confrev-carry` and `confrev-unresolved` of the chart and the second implementation of their rules, which the model and
 //! the rules' tests use, decide the same: the API server is asked about random changes while confrev is away.
 
-use std::thread;
-
-use confrev::{
-    annotations,
-    kinds::{Kinds, WorkloadKind},
-};
+use confrev::{annotations, kinds::WorkloadKind};
 use confrev_controlplane::wait_for;
-use confrev_core_test_support::carry::{carry, needs_confrev, unresolved};
+use confrev_core_test_support::{
+    carry::{carry, needs_confrev, remove, set, unresolved},
+    world::{is_marked, kind, pruned},
+};
 use proptest::{
     collection::vec,
     prelude::*,
     sample::select,
     test_runner::{Config, TestCaseError, TestRunner},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::any_kind::Load;
 use crate::manifests::config_map;
 use crate::shared::exclusive;
+use crate::threads::in_threads;
 use crate::world::{LIMIT, World, snapshot_of};
 
 /// The kinds, with their names in the API: templates at three depths, a strict schema and one without fields.
 const KINDS: [&str; 4] = ["deployments", "cronjobs", "rollouts", "test.confrev.dev/v1/webs"];
+/// The last one as confrev is configured with it.
+const WEB: &str = "test.confrev.dev/v1/webs/Web=spec.pods.template";
 /// Random changes of each stored workload.
 const CASES: u32 = 60;
 
@@ -81,8 +82,8 @@ fn edit() -> impl Strategy<Value = Edit> {
 }
 
 /// A stored workload, and what changes of it may name.
-struct Scene<'w> {
-    world: &'w World,
+struct Scene {
+    world: World,
     load: Load,
     kind: WorkloadKind,
     /// The template's record of its sources before the last roll.
@@ -91,9 +92,9 @@ struct Scene<'w> {
     names: [Vec<String>; 2],
 }
 
-impl<'w> Scene<'w> {
+impl Scene {
     /// A workload that has rolled once.
-    fn set(world: &'w World, resource: &'static str) -> Self {
+    fn set(world: World, resource: &'static str) -> Self {
         let name = resource.rsplit('/').next().unwrap();
         let mut load = Load::new(resource, name, &[]).annotation("secrets", "true");
         let template = load.manifest.pointer_mut(load.template).unwrap();
@@ -111,13 +112,13 @@ impl<'w> Scene<'w> {
             json!([{"name": "init", "image": "app:1", "env": [variable("configMapKeyRef", "demo")]}]);
         // The CRD of its kind may be new.
         wait_for("the first apply", LIMIT, || {
-            let output = load.apply(world);
+            let output = load.apply(&world);
             if output.status.success() { Ok(()) } else { Err(output.to_string()) }
         });
-        let first = load.stored(world);
+        let first = load.stored(&world);
         world.apply(&config_map("demo", "B")).ok();
-        load.wait_resolved(world, "demo", "B");
-        let second = load.stored(world);
+        load.wait_resolved(&world, "demo", "B");
+        let second = load.stored(&world);
         let snapshots =
             |source: &str| [&first, &second].map(|template| snapshot_of(template, source).unwrap());
         let [earlier, present] = snapshots("demo");
@@ -131,7 +132,7 @@ impl<'w> Scene<'w> {
             ["keys", "new", &keys, "keys-0123456789", "keys-0123", "demo", &earlier, "x", "release"];
         let text = &first["metadata"]["annotations"][annotations::SOURCES];
         Self {
-            kind: kind_of(load.kind().name, load.template),
+            kind: if resource.contains('/') { WEB.parse().unwrap() } else { kind(load.kind().name) },
             earlier: text.as_str().unwrap().to_owned(),
             names: [named(&config_maps), named(&secrets)],
             world,
@@ -179,16 +180,15 @@ impl<'w> Scene<'w> {
     fn agrees(&self, edits: &[Edit]) -> Result<(), TestCaseError> {
         // The kind's own controller may have written meanwhile.
         let (stored, new, (code, answer)) = wait_for("an answer without a conflict", LIMIT, || {
-            let stored = self.load.live(self.world);
+            let stored = self.load.live(&self.world);
             let new = self.edited(&stored, edits);
-            let answer = self.load.replace(self.world, &new, true);
+            let answer = self.load.replace(&self.world, &new, true);
             (answer.0 != 409).then_some((stored, new, answer))
         });
         let carried = carry(&self.kind, &new, Some(&stored), false);
-        let is_marked = carried["metadata"]["labels"].get(annotations::CARRIED).is_some();
         let unknown = unresolved(&self.kind, &carried, Some(&stored));
-        let is_refused =
-            is_marked && (!unknown.is_empty() || needs_confrev(&self.kind, &carried, Some(&stored)));
+        let is_refused = is_marked(&carried)
+            && (!unknown.is_empty() || needs_confrev(&self.kind, &carried, Some(&stored)));
         if is_refused {
             prop_assert_eq!(code, 403, "{:?} of {}", &unknown, new);
             let message = answer["message"].as_str().unwrap_or_default();
@@ -201,7 +201,7 @@ impl<'w> Scene<'w> {
         }
         prop_assert_eq!(code, 200, "{}", answer);
         for pointer in ["/metadata/labels", "/metadata/annotations", self.load.template] {
-            let of = |object: &Value| without_empty(&json!([object.pointer(pointer)]));
+            let of = |object: &Value| pruned(&json!({"it": object.pointer(pointer)}));
             prop_assert_eq!(of(&answer), of(&carried), "{} of {}", pointer, new);
         }
         Ok(())
@@ -215,40 +215,11 @@ impl<'w> Scene<'w> {
     }
 }
 
-/// A kind as the program is configured with it.
-fn kind_of(name: &str, template: &str) -> WorkloadKind {
-    let built_in = Kinds::default().iter().find(|kind| kind.kind == name).cloned();
-    built_in.unwrap_or_else(|| WorkloadKind {
-        group: "test.confrev.dev".to_owned(),
-        version: "v1".to_owned(),
-        kind: name.to_owned(),
-        plural: "webs".to_owned(),
-        template: template.split('/').skip(1).map(str::to_owned).collect(),
-        rolls: true,
-    })
-}
-
-/// Sets or removes a value of a map that may be missing.
+/// Sets a key of a map, or removes it.
 fn put(object: &mut Value, at: &str, map: &str, key: &str, value: Option<&str>) {
-    let fields = object.pointer_mut(at).and_then(Value::as_object_mut).unwrap();
-    let fields = fields.entry(map).or_insert_with(|| Value::Object(Map::new()));
-    match (fields.as_object_mut(), value) {
-        (Some(fields), Some(value)) => drop(fields.insert(key.to_owned(), json!(value))),
-        (Some(fields), None) => drop(fields.remove(key)),
-        (None, _) => {}
-    }
-}
-
-/// A value without empty maps and nulls, which the API server drops.
-fn without_empty(value: &Value) -> Value {
     match value {
-        Value::Object(fields) => {
-            let kept = fields.iter().map(|(key, value)| (key.clone(), without_empty(value)));
-            let kept: Map<_, _> = kept.filter(|(_, value)| !value.is_null()).collect();
-            if kept.is_empty() { Value::Null } else { Value::Object(kept) }
-        }
-        Value::Array(items) => Value::Array(items.iter().map(without_empty).collect()),
-        other => other.clone(),
+        Some(value) => set(object, at, map, key, value),
+        None => remove(object, &format!("{at}/{map}"), key),
     }
 }
 
@@ -259,32 +230,23 @@ fn keys() -> Value {
 #[test]
 fn policies_of_an_outage_agree_with_their_rules() {
     let mut confrev = exclusive();
-    let worlds = KINDS.map(|_| World::new("carried"));
-    let scenes: Vec<_> = thread::scope(|scope| {
-        let set = KINDS.iter().zip(&worlds).map(|(kind, world)| {
-            scope.spawn(move || {
-                for object in [config_map("demo", "A"), config_map("other", "A"), keys()] {
-                    world.apply(&object).ok();
-                }
-                Scene::set(world, kind)
-            })
-        });
-        let set: Vec<_> = set.collect();
-        set.into_iter().map(|scene| scene.join().expect("a scene")).collect()
-    });
-    confrev.stop();
-    let each = |body: &(dyn Fn(&Scene<'_>) + Sync)| {
-        thread::scope(|scope| scenes.iter().for_each(|scene| drop(scope.spawn(move || body(scene)))));
+    let set = |resource: &'static str| {
+        let world = World::new("carried");
+        for object in [config_map("demo", "A"), config_map("other", "A"), keys()] {
+            world.apply(&object).ok();
+        }
+        Scene::set(world, resource)
     };
-    each(&|scene: &Scene<'_>| scene.agrees_on_random_changes());
+    let scenes = in_threads(KINDS.map(|resource| (resource.to_owned(), resource)), set);
+    confrev.stop();
+    let each = |body: &(dyn Fn(&Scene) + Sync)| {
+        in_threads(scenes.iter().map(|scene| (scene.load.name.clone(), scene)), body);
+    };
+    each(&Scene::agrees_on_random_changes);
     // The same with a workload that is marked, and that was undone in part.
-    each(&|scene: &Scene<'_>| {
-        let stored = scene.load.live(scene.world);
-        let (code, answer) = scene.load.replace(
-            scene.world,
-            &scene.edited(&stored, &[Edit::Name(0, 3), Edit::Name(4, 0)]),
-            false,
-        );
+    each(&|scene| {
+        let new = scene.edited(&scene.load.live(&scene.world), &[Edit::Name(0, 3), Edit::Name(4, 0)]);
+        let (code, answer) = scene.load.replace(&scene.world, &new, false);
         assert_eq!(code, 200, "{answer}");
         scene.agrees_on_random_changes();
     });

@@ -1,7 +1,6 @@
 //! StatefulSets and DaemonSets, which have ControllerRevisions and their own update strategies.
 
 use std::collections::BTreeSet;
-use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::any_kind::{Load, wait_owner};
 use crate::shared::running;
+use crate::threads::in_threads;
 use crate::world::{LIMIT, World, expect, name_of};
 
 /// A StatefulSet that starts all its pods in parallel.
@@ -23,13 +23,8 @@ fn daemon() -> Load {
 
 /// Runs the body for both kinds in parallel.
 fn both(body: impl Fn(&World, Load) + Sync) {
-    thread::scope(|scope| {
-        for load in [stateful(1), daemon()] {
-            let body = &body;
-            let named = thread::Builder::new().name(load.reference());
-            named.spawn_scoped(scope, move || body(&World::new("sets"), load)).expect("a thread");
-        }
-    });
+    let loads = [stateful(1), daemon()].map(|load| (load.reference(), load));
+    in_threads(loads, |load| body(&World::new("sets"), load));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Tests of every kind. A new kind needs a row in `any_kind::KINDS`, and all these tests cover it.
 
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use confrev::kinds::Kinds;
@@ -11,18 +10,14 @@ use serde_json::json;
 use crate::any_kind::{KINDS, Load, wait_owner};
 use crate::manifests::{config_map, list};
 use crate::shared::running;
+use crate::threads::in_threads;
 use crate::world::{LIMIT, World, expect, snapshot_of};
 
 /// Runs the body for each kind in parallel.
 fn each(rolls: &[bool], body: impl Fn(&World, Load) + Sync) {
-    thread::scope(|scope| {
-        for kind in KINDS.iter().filter(|kind| rolls.contains(&kind.rolls)) {
-            let body = &body;
-            let named = thread::Builder::new().name(kind.name.to_owned());
-            let load = Load::new(kind.resource, "web", &["demo"]);
-            named.spawn_scoped(scope, move || body(&World::new("each"), load)).expect("a thread");
-        }
-    });
+    let kinds = KINDS.iter().filter(|kind| rolls.contains(&kind.rolls));
+    let loads = kinds.map(|kind| (kind.name.to_owned(), Load::new(kind.resource, "web", &["demo"])));
+    in_threads(loads, |load| body(&World::new("each"), load));
 }
 
 /// Runs the body for the kinds whose stored templates can change.

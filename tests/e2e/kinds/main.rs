@@ -34,4 +34,4 @@ mod shared;
 mod waves;
 mod workload_ref;
 
-use confrev_test_support::{any_kind, chart_setup, gates, manifests, rolls, world};
+use confrev_test_support::{any_kind, chart_setup, gates, manifests, rolls, threads, world};

@@ -1,13 +1,12 @@
 //! Every form of reference to a ConfigMap or a Secret, in the template of every kind.
 
-use std::thread;
-
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
 use crate::any_kind::{KINDS, Load};
 use crate::manifests::config_map;
 use crate::shared::running;
+use crate::threads::in_threads;
 use crate::world::{LIMIT, World, expect, text};
 
 /// The places of ConfigMap names in a pod spec with every form of reference.
@@ -117,12 +116,6 @@ fn every_kind_resolves_every_form_of_reference() {
         }
         others_are_as_written(&spec).unwrap();
     };
-    thread::scope(|scope| {
-        for kind in &KINDS {
-            let body = &body;
-            let named = thread::Builder::new().name(kind.name.to_owned());
-            let thread = move || body(&World::new("forms"), kind.resource);
-            named.spawn_scoped(scope, thread).expect("a thread");
-        }
-    });
+    let resources = KINDS.iter().map(|kind| (kind.name.to_owned(), kind.resource));
+    in_threads(resources, |resource| body(&World::new("forms"), resource));
 }

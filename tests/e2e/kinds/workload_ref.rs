@@ -1,7 +1,6 @@
 //! Rollouts with a `workloadRef`, to every kind that Argo Rollouts supports.
 
 use std::collections::BTreeSet;
-use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::{holds_for, wait_for};
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::any_kind::{Load, wait_owner};
 use crate::shared::running;
+use crate::threads::in_threads;
 use crate::world::{LIMIT, World, expect, name_of, text};
 
 /// The kinds that a `workloadRef` may name. The last two are not built-in workloads; confrev knows them if they are
@@ -17,17 +17,12 @@ const TARGETS: [&str; 3] = ["deployments", "replicasets", "podtemplates"];
 
 /// Runs the body for each kind in parallel.
 fn each(body: impl Fn(&World, Load) + Sync) {
-    thread::scope(|scope| {
-        for resource in TARGETS {
-            let body = &body;
-            let mut load = Load::new(resource, "web", &["demo"]);
-            if resource == "deployments" {
-                load = load.spec(json!({"replicas": 0}));
-            }
-            let named = thread::Builder::new().name(resource.to_owned());
-            named.spawn_scoped(scope, move || body(&World::new("reference"), load)).expect("a thread");
-        }
-    });
+    let load = |resource: &'static str| {
+        let load = Load::new(resource, "web", &["demo"]);
+        let load = if resource == "deployments" { load.spec(json!({"replicas": 0})) } else { load };
+        (resource.to_owned(), load)
+    };
+    in_threads(TARGETS.map(load), |load| body(&World::new("reference"), load));
 }
 
 /// A Rollout that takes the template of this workload.

@@ -1,13 +1,15 @@
 //! confrev is away, with `outage: carry`: its pods are gone, and containers print what they find. And the value changes under load.
 
-use confrev_controlplane::{holds_for, own_chart, wait_for};
-use serde_json::{Value, json};
 use std::time::Duration;
+
+use confrev_controlplane::{holds_for, own_chart, wait_for};
+use confrev_core_test_support::world::is_marked;
+use serde_json::{Value, json};
 
 use crate::any_kind::Load;
 use crate::confrev_pods::Writer;
 use crate::printing::{SECONDS, delete_pod, keep_printed, pod_that_printed, printing, wait_printed};
-use crate::shared::{CONFREV, LIMIT, VALUES, cluster, confrev_pods, exclusive, wait_serving};
+use crate::shared::{LIMIT, VALUES, cluster, confrev_pods, exclusive, scale_confrev, wait_serving};
 use crate::world::{World, expect};
 
 /// Applies the chart with this value of `outage`, then deletes what the chart no longer has, as Helm does.
@@ -30,27 +32,7 @@ fn choose(outage: &str) {
 
 /// The ReplicaSets or ControllerRevisions, and whether the workload is marked.
 fn state(world: &World, load: &Load) -> (usize, bool) {
-    (load.changes(world), load.live(world)["metadata"]["labels"].get("confrev.dev/carried").is_some())
-}
-
-/// Changes the template, and no reference.
-fn deploy(world: &World, load: &Load, build: &str) {
-    let mut change = json!({"metadata": {"annotations": {"build": build}}});
-    for field in load.template.split('/').skip(1).collect::<Vec<_>>().into_iter().rev() {
-        change = json!({field: change});
-    }
-    load.patch(world, &change);
-}
-
-fn scale_confrev(replicas: usize) {
-    let count = format!("--replicas={replicas}");
-    cluster().kubectl(&["scale", "deployment/confrev", "--namespace=confrev", &count]).run().ok();
-    if replicas > 0 {
-        return wait_serving(replicas);
-    }
-    wait_for("confrev's pods to end", LIMIT, || {
-        expect(&cluster().list("pods", "confrev", CONFREV).len(), &0)
-    });
+    (load.changes(world), is_marked(&load.live(world)))
 }
 
 /// Pods that start while confrev is away read what those before them read, whether they are lost or deployed. When it is back,
@@ -82,7 +64,7 @@ fn pods_keep_their_config_while_confrev_is_away() {
     world.set_config("demo", "green");
     for (world, load) in &both {
         delete_pod(world, &pod_that_printed(world, load, "blue"));
-        deploy(world, load, "2");
+        load.patch(world, &json!({"spec": {"template": {"metadata": {"annotations": {"build": "2"}}}}}));
         let what = format!("the deployment of {}", load.reference());
         wait_for(&what, LIMIT, || expect(&state(world, load), &(2, true)));
     }

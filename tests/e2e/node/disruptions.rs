@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::any_kind::Load;
 use crate::confrev_pods::Writer;
 use crate::printing::{all_printed, canary, delete_source, keep_printed, wait_printed};
-use crate::shared::{LIMIT, cluster, confrev_pods, exclusive, wait_serving};
+use crate::shared::{LIMIT, cluster, confrev_pods, exclusive, scale_confrev};
 use crate::world::{World, expect, text};
 
 /// The drain evicts one replica of confrev at a time, and the pods of the canary within their PodDisruptionBudget. No
@@ -67,12 +67,7 @@ fn restarted_node_reads_same_configs_without_confrev() {
     let both = ["blue", "blue", "blue", "green"];
     wait_printed(&world, &web, &both);
 
-    let scale = |count: &str| {
-        let replicas = format!("--replicas={count}");
-        cluster().kubectl(&["scale", "deployment/confrev", "--namespace=confrev", &replicas]).run().ok();
-    };
-    scale("0");
-    wait_for("confrev to be down", LIMIT, || expect(&confrev_pods().len(), &0));
+    scale_confrev(0);
     world.set_config("demo", "red");
     let before = containers(&world, &web, "node-2");
     nodes.restart("node-2");
@@ -86,7 +81,6 @@ fn restarted_node_reads_same_configs_without_confrev() {
     });
     keep_printed(&world, &web, &both);
 
-    scale("2");
-    wait_serving(2);
+    scale_confrev(2);
     wait_printed(&world, &web, &["blue", "blue", "blue", "red"]);
 }

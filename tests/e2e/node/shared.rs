@@ -117,3 +117,16 @@ pub(crate) fn wait_serving(count: usize) {
     });
     wait_for("the API server to call confrev", LIMIT, || cluster().calls_confrev());
 }
+
+/// Scales confrev, and waits until so many pods serve, or none is left.
+#[track_caller]
+pub(crate) fn scale_confrev(replicas: usize) {
+    let count = format!("--replicas={replicas}");
+    cluster().kubectl(&["scale", "deployment/confrev", "--namespace=confrev", &count]).run().ok();
+    if replicas > 0 {
+        return wait_serving(replicas);
+    }
+    wait_for("confrev's pods to end", LIMIT, || {
+        expect(&cluster().list("pods", "confrev", CONFREV).len(), &0)
+    });
+}

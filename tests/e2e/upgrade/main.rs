@@ -12,7 +12,7 @@
 
 mod scenes;
 
-use confrev_test_support::{manifests, world};
+use confrev_test_support::{manifests, threads::in_threads, world};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn upgrade_keeps_state_and_writes_nothing() {
     Program::install_from(cluster, &manifest);
     let mut older = Program::new(cluster, &old).options(&[ORPHAN_GRACE]);
     older.start();
-    let scenes = in_threads(Scene::set);
+    let scenes = in_threads(Kind::ALL.map(|kind| (kind.name().to_owned(), kind)), Scene::set);
     let others = Others::set();
     for scene in &scenes {
         scene.world.wait_at_rest();
@@ -72,20 +72,6 @@ fn upgrade_keeps_state_and_writes_nothing() {
     });
     others.go_on();
     newer.stop();
-}
-
-/// Runs `body` for each kind in parallel.
-fn in_threads<T: Send>(body: impl Fn(Kind) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let threads = Kind::ALL.map(|kind| {
-            let body = &body;
-            scope.spawn(move || body(kind))
-        });
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("the thread's panic gives the reason"))
-            .collect()
-    })
 }
 
 /// The state that the upgrade must keep, and the version of every object.

@@ -83,7 +83,8 @@ impl Seen {
         let live = self.live(held)?;
         let wanted = group.source.snapshot(group.wanted(held));
         let at = group.source.named(template(live));
-        let unanswered = held.unanswered.as_ref().map(|content| group.source.snapshot(content));
+        let unanswered = held.unanswered.as_ref().filter(|_| held.at.is_none());
+        let unanswered = unanswered.map(|content| group.source.snapshot(content));
         let holds = unanswered.is_some_and(|snapshot| at.as_ref() == Ok(&snapshot));
         let wanted = if holds { at.clone().unwrap_or(wanted) } else { wanted };
         if at.as_ref() != Ok(&wanted) {

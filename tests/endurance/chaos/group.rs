@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use confrev_core_test_support::world::is_marked;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -51,7 +52,7 @@ pub(crate) struct Held {
     pub(crate) image: String,
     /// The content that an undo pinned; `None`: the present content.
     pub(crate) at: Option<String>,
-    /// The content of an undo that confrev may not have known when the source changed: it may still hold.
+    /// The content of an undo that confrev did not answer. If the source changes before the answer, the undo may hold.
     pub(crate) unanswered: Option<String>,
     /// The revisions that must exist, and those that may exist.
     pub(crate) required: BTreeSet<Revision>,
@@ -172,17 +173,19 @@ impl Group {
                 held.allowed.insert((held.image.clone(), content.clone()));
             }
         }
-        let is_undone = |index: &usize| self.undone(*index).is_some();
-        let live = |index: usize| self.site.until_done("a read", || self.site.get(&self.path(index)));
-        let marked: Vec<_> = (0..self.workloads.len())
-            .map(|index| is_undone(&index) && live(index).is_some_and(|live| is_carried(&live)))
-            .collect();
+        for index in 0..self.workloads.len() {
+            if self.workloads[index].unanswered.is_some() {
+                let live = self.site.until_done("a read", || self.site.get(&self.path(index)));
+                if !live.is_some_and(|live| is_marked(&live)) {
+                    self.workloads[index].unanswered = None;
+                }
+            }
+        }
         let change = json!({"data": self.source.data(&content)});
         self.site.write(&Method::PATCH, &path, (MERGE, &change), true);
         if content != self.content {
             self.content = content;
-            for (index, is_marked) in marked.into_iter().enumerate() {
-                self.workloads[index].unanswered = self.undone(index).filter(|_| is_marked);
+            for index in 0..self.workloads.len() {
                 self.turned(index, None);
                 self.tell(index, "edit");
             }
@@ -199,12 +202,6 @@ impl Group {
         }
         held.required.insert(revision.clone());
         held.allowed.insert(revision);
-    }
-
-    /// The content of the workload's last undo, if it may hold.
-    fn undone(&self, index: usize) -> Option<String> {
-        let held = &self.workloads[index];
-        held.at.clone().or_else(|| held.unanswered.clone())
     }
 
     fn tell(&mut self, index: usize, what: &str) {
@@ -224,7 +221,7 @@ impl Group {
             return;
         }
         let is_unanswered = |content: &String| found.as_ref() == Ok(&self.source.snapshot(content));
-        if (is_carried(&answer) || self.workloads[index].unanswered.as_ref().is_some_and(is_unanswered))
+        if (is_marked(&answer) || self.workloads[index].unanswered.as_ref().is_some_and(is_unanswered))
             && let Some(carried) = self.revision(&answer)
         {
             self.workloads[index].allowed.insert(carried);
@@ -312,9 +309,9 @@ impl Group {
         });
         let (Some(Some(answer)), Some(((image, _), at))) = (answer, attempt) else { return };
         // The API server alone does not know what is pending: an undo that changes no reference rejects nothing then.
-        let at = if is_carried(&answer) && is_same { self.workloads[index].at.clone() } else { at };
+        let at = if is_marked(&answer) && is_same { self.workloads[index].at.clone() } else { at };
         self.workloads[index].image = image;
-        self.workloads[index].unanswered = None;
+        self.workloads[index].unanswered = at.clone().filter(|_| is_marked(&answer));
         self.turned(index, at);
         self.tell(index, "undo");
         self.fresh(index, Some(answer));
@@ -327,11 +324,6 @@ impl Group {
         let content = self.contents.iter().find(|content| self.source.snapshot(content) == name)?;
         Some((text(&template["spec"]["containers"][0]["image"]), content.clone()))
     }
-}
-
-/// Whether confrev did not answer when this was stored.
-fn is_carried(answer: &Value) -> bool {
-    answer["metadata"]["labels"].get("confrev.dev/carried").is_some()
 }
 
 /// The template of a revision and, for a Deployment, its annotations, on condition that nothing has changed.

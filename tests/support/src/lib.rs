@@ -21,6 +21,7 @@ pub mod page_reader;
 pub mod requests;
 pub mod rolls;
 pub mod shared;
+pub mod threads;
 pub mod trace_collector;
 pub mod webhook_receiver;
 pub mod workload_corpus;

@@ -1,6 +1,5 @@
 //! A test's namespace, with the actions of users in it and observations of its objects.
 
-use std::thread;
 use std::time::Duration;
 
 use confrev_controlplane::{ControlPlane, Namespace, Output, holds_for, is_too_slow, wait_for};
@@ -9,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::manifests::{Kind, Workload, config_map};
+use crate::threads::in_threads;
 
 /// The limit for anything that normally takes a second or two. The machine may be busy.
 pub const LIMIT: Duration = Duration::from_mins(1);
@@ -25,13 +25,7 @@ pub struct World {
 
 /// Runs the body for all kinds in parallel. A panic's message begins with the kind.
 pub fn each_kind(body: impl Fn(Kind) + Sync) {
-    thread::scope(|scope| {
-        for kind in Kind::ALL {
-            let body = &body;
-            let named = thread::Builder::new().name(kind.name().to_owned());
-            named.spawn_scoped(scope, move || body(kind)).expect("a thread can be started");
-        }
-    });
+    in_threads(Kind::ALL.map(|kind| (kind.name().to_owned(), kind)), body);
 }
 
 /// The answer to a write, which succeeds. On a busy machine, confrev may not decide in the time that the API server grants it. It

@@ -200,13 +200,15 @@ fn unmark(object: &mut Value) {
     }
 }
 
-fn remove(object: &mut Value, map: &str, key: &str) {
+/// Removes a key of the map at this JSON pointer, which may be missing.
+pub fn remove(object: &mut Value, map: &str, key: &str) {
     if let Some(Value::Object(map)) = object.pointer_mut(map) {
         map.remove(key);
     }
 }
 
-fn set(object: &mut Value, at: &str, map: &str, key: &str, value: &str) {
+/// Sets a key of the map of this name in the object at a JSON pointer. Both may be missing, the object in which they are may not.
+pub fn set(object: &mut Value, at: &str, map: &str, key: &str, value: &str) {
     let (parent, last) = at.rsplit_once('/').unwrap();
     for (place, field) in [(parent.to_owned(), last), (at.to_owned(), map)] {
         let fields = object.pointer_mut(&place).unwrap().as_object_mut().unwrap();

@@ -66,12 +66,13 @@ pub fn kind(name: &str) -> WorkloadKind {
     Kinds::default().iter().find(|kind| kind.kind == name).unwrap().clone()
 }
 
-fn is_marked(object: &Value) -> bool {
+/// Whether an object has the mark of a write that confrev did not answer.
+pub fn is_marked(object: &Value) -> bool {
     object["metadata"]["labels"].get(annotations::CARRIED).is_some()
 }
 
 /// An object without empty maps and nulls.
-fn pruned(value: &Value) -> Value {
+pub fn pruned(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let fields = fields.iter().map(|(key, value)| (key.clone(), pruned(value)));
