@@ -42,7 +42,7 @@ IMAGE_LLD = $(wildcard $(shell rustc --print sysroot)/lib/rustlib/$(shell rustc 
 IMAGE_LINK = $(addprefix -C link-arg=,$(if $(IMAGE_LLD),-fuse-ld=lld -B$(IMAGE_LLD) -Wl$(COMMA)--icf=all))
 COMMA = ,
 
-.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node older-image nodes compatibility test-waves outages node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew plugin docs recording picture pictures dashboard-figures clean instructions fuzz static bench bench-quick bench-large bench-slo soak
+.PHONY: actionlint release test-release release-tools publish toolchain help build attacks demo test test-unit test-oldest test-upgrade test-node older-image nodes compatibility test-waves outages node-packages model model-exhaustive chaos test-install test-image lint deny advisories fmt controlplane manifests image krew plugin docs recording picture pictures dashboard-figures clean instructions fuzz static bench bench-quick bench-large bench-slo bench-parts soak
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -306,6 +306,9 @@ bench-large: static controlplane ## Run the long parts of the benchmark: 10,000 
 
 bench-slo: static controlplane ## Measure writes of workloads while 5,000 others roll at the default rate (4 minutes)
 	$(BENCH) slo $(BENCH_BIN) $(BENCH_FOLDER)
+
+bench-parts: static controlplane ## Measure the API server's own share of a write, by part of admission (8 minutes)
+	$(BENCH) parts $(BENCH_BIN) $(BENCH_FOLDER)
 
 picture: controlplane ## Draw the dashboard again, with data of a real Prometheus (Debian's package `prometheus`)
 	$(CONTROLPLANE) run -- $(CARGO) test --locked --test core picture::writes -- --ignored

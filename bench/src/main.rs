@@ -41,7 +41,7 @@ use crate::stats::slope;
 /// measured.
 const OPTIONS: [&str; 2] = ["--settle=0s", "--roll-rate=100000"];
 
-const USAGE: &str = "Usage: bench quick|full|large|slo CONFREV FOLDER
+const USAGE: &str = "Usage: bench quick|full|large|slo|parts CONFREV FOLDER
 Measures the binary CONFREV, and writes its table and plot to FOLDER.";
 
 /// The extent of a run.
@@ -77,6 +77,25 @@ const fn shape(workloads: usize, sources: usize, rounds: usize) -> Shape {
     Shape { workloads, sources, rounds }
 }
 
+/// Measures nothing: the base of the extents that measure little.
+const NOTHING: Extent = Extent {
+    name: "",
+    title: "",
+    command: "",
+    rounds: 0,
+    starts: 0,
+    load: Duration::ZERO,
+    writes: 0,
+    unused: 0,
+    workloads: 0,
+    config_maps: 0,
+    rest: Duration::ZERO,
+    shapes: &[],
+    iterations: 0,
+    beside_rolls: 0,
+    parts: 0,
+};
+
 const QUICK: Extent = Extent {
     name: "quick",
     title: "everything, on a small scale",
@@ -90,9 +109,7 @@ const QUICK: Extent = Extent {
     config_maps: 1000,
     rest: Duration::from_secs(6),
     shapes: &[shape(10, 1, 2), shape(100, 1, 2), shape(1, 1, 10)],
-    iterations: 0,
-    beside_rolls: 0,
-    parts: 0,
+    ..NOTHING
 };
 
 const FULL: Extent = Extent {
@@ -109,8 +126,8 @@ const FULL: Extent = Extent {
     rest: Duration::from_mins(1),
     shapes: &[shape(10, 1, 3), shape(100, 1, 5), shape(1000, 1, 3), shape(1, 1, 100), shape(100, 100, 5)],
     iterations: 1000,
-    beside_rolls: 0,
     parts: 3,
+    ..NOTHING
 };
 
 /// The measurements that take long.
@@ -120,16 +137,11 @@ const LARGE: Extent = Extent {
     command: "make bench-large",
     rounds: 3,
     starts: 3,
-    load: Duration::ZERO,
-    writes: 0,
-    unused: 0,
     workloads: 10_000,
     config_maps: 10_000,
     rest: Duration::from_mins(10),
     shapes: &[shape(100, 1, 2), shape(1000, 1, 2), shape(10_000, 1, 1)],
-    iterations: 0,
-    beside_rolls: 0,
-    parts: 0,
+    ..NOTHING
 };
 
 /// The time of writes while a large change is in progress, at confrev's own pace.
@@ -137,18 +149,17 @@ const SLO: Extent = Extent {
     name: "slo",
     title: "writes while 5,000 workloads roll",
     command: "make bench-slo",
-    rounds: 0,
-    starts: 0,
-    load: Duration::ZERO,
-    writes: 0,
-    unused: 0,
-    workloads: 0,
-    config_maps: 0,
-    rest: Duration::ZERO,
-    shapes: &[],
-    iterations: 0,
     beside_rolls: 5000,
-    parts: 0,
+    ..NOTHING
+};
+
+/// The API server's own share of a write, for comparison between versions of Kubernetes.
+const PARTS: Extent = Extent {
+    name: "parts",
+    title: "the API server's own share of a write",
+    command: "make bench-parts",
+    parts: 5,
+    ..NOTHING
 };
 
 fn main() -> ExitCode {
@@ -162,21 +173,21 @@ fn main() -> ExitCode {
         ["full", binary, folder] => (FULL, binary, folder),
         ["large", binary, folder] => (LARGE, binary, folder),
         ["slo", binary, folder] => (SLO, binary, folder),
+        ["parts", binary, folder] => (PARTS, binary, folder),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     };
     let binary = PathBuf::from(binary).canonicalize().expect("the binary exists");
-    let (rows, costs, kubernetes) = if extent.beside_rolls > 0 {
+    let mut rows = if extent.workloads > 0 { at_rest(&extent, &binary) } else { Vec::new() };
+    let (more, costs, kubernetes) = if extent.beside_rolls > 0 {
         let (rows, kubernetes) = slo::rows(&binary, extent.beside_rolls);
         (rows, Vec::new(), kubernetes)
     } else {
-        let mut rows = at_rest(&extent, &binary);
-        let (more, costs, kubernetes) = at_work(&extent, &binary);
-        rows.extend(more);
-        (rows, costs, kubernetes)
+        at_work(&extent, &binary)
     };
+    rows.extend(more);
     fs::create_dir_all(folder).expect("the folder can be made");
     write(&extent, Path::new(folder), &rows, &costs, &kubernetes);
     let short: Vec<_> = rows.iter().filter(|row| row.is_short()).collect();
@@ -222,7 +233,9 @@ fn at_work(extent: &Extent, binary: &Path) -> (Vec<Row>, Vec<Cost>, String) {
             costs.push(cost);
         }
     }
-    rows.extend(growth(&costs));
+    if !costs.is_empty() {
+        rows.extend(growth(&costs));
+    }
     if extent.parts > 0 {
         rows.extend(parts::rows(&env, extent.parts));
     }
@@ -282,13 +295,16 @@ fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost], kubernete
         extent.title,
     );
     text += &row::table(rows);
+    // The newest Kubernetes is the rule: the results of a chosen one are stored beside them.
+    let chosen = env::var("CONFREV_KUBERNETES").ok().filter(|version| !version.is_empty());
+    let name = chosen.map_or_else(|| extent.name.to_owned(), |version| format!("{}-{version}", extent.name));
     if costs.is_empty() {
-        return write_file(folder, &format!("{}.md", extent.name), &text);
+        return write_file(folder, &format!("{name}.md"), &text);
     }
-    let _ = writeln!(text, "\n![growth]({}.svg)", extent.name);
-    write_file(folder, &format!("{}.md", extent.name), &text);
+    let _ = writeln!(text, "\n![growth]({name}.svg)");
+    write_file(folder, &format!("{name}.md"), &text);
     let svg = plot::svg("What confrev costs, over the number of workloads on one ConfigMap", &lines(costs));
-    write_file(folder, &format!("{}.svg", extent.name), &svg);
+    write_file(folder, &format!("{name}.svg"), &svg);
 }
 
 fn write_file(folder: &Path, name: &str, text: &str) {

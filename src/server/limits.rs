@@ -46,7 +46,10 @@ impl Default for ServerLimits {
             idle: Duration::from_mins(5),
             age: Duration::from_mins(10),
             drain: Duration::from_secs(20),
-            streams: 100, // RFC 9113 recommends no fewer; Go's client opens a further connection
+            // RFC 9113 recommends 100, for clients with one connection. The API server opens another one for more. On a connection
+            // that answers nothing, Go's client counts each request that timed out (`pendingResets` in its net/http), so a replica
+            // that hangs takes at most this many requests with it. The client's own ping finds it after 45 s.
+            streams: 16,
             headers: 16 * 1024,
             ping: Duration::from_secs(20),
         }

@@ -23,7 +23,7 @@ const MEASURE: [(&str, &str); 13] = [
     ("tests/endurance/storms/soak.rs", "prints when each sample was taken"),
     ("tests/endurance/storms/changing_config_map.rs", "waits between two changes"),
     ("tests/endurance/storms/outages.rs", "prints how long each outage took"),
-    ("tests/e2e/node/confrev_pods.rs", "prints the slowest write of an outage"),
+    ("tests/support/src/writer.rs", "prints the slowest write, and when one was refused"),
     ("tests/e2e/appliers/argo_cd.rs", "waits until the next second"),
     ("tests/e2e/appliers/recording.rs", "writes the times of a recording"),
     ("tests/e2e/core/hostile/attacks.rs", "prints the latency of reviews during an attack"),

@@ -42,6 +42,7 @@ mod program;
 mod progress;
 mod recipe;
 mod resources;
+mod service;
 mod site;
 mod state;
 mod suffix;
@@ -61,6 +62,7 @@ pub use node::{Image, Nodes};
 pub use pod::PodConfig;
 pub use process::raise_descriptors;
 pub use program::Program;
+pub use service::Service;
 pub use wait::{Observed, holds_for, wait_for};
 
 /// The result of a step that can fail; the error is a sentence for people.

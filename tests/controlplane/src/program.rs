@@ -310,14 +310,22 @@ impl Program {
     /// If confrev does not answer, or has no such metric.
     #[track_caller]
     pub fn metric(&self, name: &str) -> f64 {
-        let answer = self.cluster.api().at(&self.admin_url()).send(&Method::GET, "/metrics", None);
-        let text = match answer {
-            Ok((200, Value::String(text))) => text,
-            other => panic!("/metrics: {other:?}"),
-        };
+        let text = self.metrics();
         let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let mut values = values.map(|value| value.parse().expect("a number"));
         values.next().unwrap_or_else(|| panic!("{name} is not in\n{text}"))
+    }
+
+    /// All metrics, in OpenMetrics text.
+    ///
+    /// # Panics
+    /// If confrev does not answer.
+    #[track_caller]
+    pub fn metrics(&self) -> String {
+        match self.cluster.api().at(&self.admin_url()).send(&Method::GET, "/metrics", None) {
+            Ok((200, Value::String(text))) => text,
+            other => panic!("/metrics: {other:?}"),
+        }
     }
 
     /// The end of confrev's log, over all its runs.

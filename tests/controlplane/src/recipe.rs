@@ -134,13 +134,13 @@ pub(crate) const CONTROL_PLANE: &[&str] = &[
 ];
 
 /// The Kubernetes version of [`MODULES`].
-pub(crate) const NEWEST: &str = "1.36";
+pub(crate) const NEWEST: &str = "1.37";
 
 /// What the linker writes into programs of the newest Kubernetes.
 const NEWEST_VALUES: &[&str] = &[
-    "k8s.io/component-base/version.gitVersion=v1.36.3",
+    "k8s.io/component-base/version.gitVersion=v1.37.2",
     "k8s.io/component-base/version.gitMajor=1",
-    "k8s.io/component-base/version.gitMinor=36",
+    "k8s.io/component-base/version.gitMinor=37",
 ];
 
 /// All modules, with the newest Kubernetes.
@@ -194,7 +194,7 @@ pub(crate) const MODULES: &[GoModule] = &[
             "helm.sh/helm/v3/internal/version.version=v3.21.4",
             // The cluster version that `helm template` assumes, for the chart's `kubeVersion`.
             "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1",
-            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=37",
         ],
         patch: None,
         artifacts: &[binary("helm", "helm.sh/helm/v3/cmd/helm")],
@@ -346,27 +346,47 @@ pub(crate) const COMPATIBILITY_MODULES: &[GoModule] = &[
     },
 ];
 
+/// What every version of Kubernetes has in a module of its own.
+const KUBERNETES: &[Artifact] = &[
+    binary("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    binary("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    binary("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    binary("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+];
+
 /// Older versions of Kubernetes, and the modules that replace those of the newest.
-pub(crate) const OLDER: &[(&str, GoModule)] = &[(
-    "1.34",
-    GoModule {
-        name: "kubernetes-1.34",
-        go_mod: include_str!("../kubernetes-1.34/go.mod"),
-        go_sum: include_str!("../kubernetes-1.34/go.sum"),
-        linker_values: &[
-            "k8s.io/component-base/version.gitVersion=v1.34.4",
-            "k8s.io/component-base/version.gitMajor=1",
-            "k8s.io/component-base/version.gitMinor=34",
-        ],
-        patch: None,
-        artifacts: &[
-            binary("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
-            binary("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
-            binary("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
-            binary("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
-        ],
-    },
-)];
+pub(crate) const OLDER: &[(&str, GoModule)] = &[
+    (
+        "1.36",
+        GoModule {
+            name: "kubernetes-1.36",
+            go_mod: include_str!("../kubernetes-1.36/go.mod"),
+            go_sum: include_str!("../kubernetes-1.36/go.sum"),
+            linker_values: &[
+                "k8s.io/component-base/version.gitVersion=v1.36.3",
+                "k8s.io/component-base/version.gitMajor=1",
+                "k8s.io/component-base/version.gitMinor=36",
+            ],
+            patch: None,
+            artifacts: KUBERNETES,
+        },
+    ),
+    (
+        "1.34",
+        GoModule {
+            name: "kubernetes-1.34",
+            go_mod: include_str!("../kubernetes-1.34/go.mod"),
+            go_sum: include_str!("../kubernetes-1.34/go.sum"),
+            linker_values: &[
+                "k8s.io/component-base/version.gitVersion=v1.34.4",
+                "k8s.io/component-base/version.gitMajor=1",
+                "k8s.io/component-base/version.gitMinor=34",
+            ],
+            patch: None,
+            artifacts: KUBERNETES,
+        },
+    ),
+];
 
 /// The modules for a version of Kubernetes. If two of them make the same artifact, the first one's is used.
 pub(crate) fn modules(version: &str) -> Result<Vec<&'static GoModule>> {
@@ -375,8 +395,8 @@ pub(crate) fn modules(version: &str) -> Result<Vec<&'static GoModule>> {
     }
     let older = OLDER.iter().find(|(name, _)| *name == version);
     let (_, older) = older.ok_or_else(|| {
-        let others: Vec<_> = OLDER.iter().map(|(name, _)| *name).collect();
-        format!("Kubernetes {version} is not available, only {NEWEST} and {}", others.join(", "))
+        let known: Vec<_> = std::iter::once(NEWEST).chain(OLDER.iter().map(|(name, _)| *name)).collect();
+        format!("Kubernetes {version} is not available, only {}", known.join(", "))
     })?;
     Ok(std::iter::once(older).chain(MODULES).collect())
 }
@@ -432,6 +452,6 @@ mod tests {
             assert!(older.artifacts.iter().all(|artifact| newest.contains(&artifact.name)), "{version}");
         }
         assert_eq!(modules(NEWEST).unwrap().len(), MODULES.len());
-        assert_eq!(modules("1.12").unwrap_err(), "Kubernetes 1.12 is not available, only 1.36 and 1.34");
+        assert_eq!(modules("1.12").unwrap_err(), "Kubernetes 1.12 is not available, only 1.37, 1.36, 1.34");
     }
 }

@@ -27,7 +27,7 @@ const SHELL: &str = "the shell of Debian's busybox drops variables whose names a
 fn kubernetes_conformance_passes_with_confrev() {
     let stand = Stand::take();
     let [without, with] = stand.twice(run);
-    compare("Kubernetes v1.36.3", &without, &with, &CANNOT_PASS, if chosen().is_empty() { 90 } else { 1 });
+    compare("Kubernetes v1.37.2", &without, &with, &CANNOT_PASS, if chosen().is_empty() { 90 } else { 1 });
 }
 
 fn run(stand: &Stand, with: bool) -> Results {

@@ -7,10 +7,10 @@ use confrev_core_test_support::world::is_marked;
 use serde_json::{Value, json};
 
 use crate::any_kind::Load;
-use crate::confrev_pods::Writer;
 use crate::printing::{SECONDS, delete_pod, keep_printed, pod_that_printed, printing, wait_printed};
 use crate::shared::{LIMIT, VALUES, cluster, confrev_pods, exclusive, scale_confrev, wait_serving};
 use crate::world::{World, expect};
+use crate::writer::Writer;
 
 /// Applies the chart with this value of `outage`, then deletes what the chart no longer has, as Helm does.
 fn choose(outage: &str) {

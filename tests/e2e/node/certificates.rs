@@ -6,10 +6,10 @@ use confrev_controlplane::{CertManager, Program, wait_for};
 use confrev_test_support::root;
 use serde_json::{Value, json};
 
-use crate::confrev_pods::Writer;
 use crate::printing::{printing, wait_printed};
 use crate::shared::{LIMIT, cluster, confrev_pods, exclusive, remove, wait_serving};
 use crate::world::World;
+use crate::writer::Writer;
 
 /// A change of a ConfigMap rolls a workload, whose pods print the new content.
 fn rolls(world: &World, name: &str) {

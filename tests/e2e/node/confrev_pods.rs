@@ -1,97 +1,18 @@
 //! confrev itself as pods: what the kernel lets them do, and what their ends cost the writes of others.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use confrev_controlplane::{Api, Nodes, wait_for};
-use serde_json::{Value, json};
+use confrev_controlplane::{Nodes, wait_for};
+use serde_json::Value;
 
-use crate::any_kind::Load;
 use crate::shared::{LIMIT, cluster, confrev_pods, exclusive, running, wait_serving};
 use crate::world::{World, expect, name_of};
+use crate::writer::Writer;
 
 /// How many clients write while a replica is killed.
 const WRITERS: usize = 4;
-
-/// What the written workloads refer to.
-const SOURCE: &str = "written";
-
-/// Writes to the template of an opted-in workload, one after another. Each names the source, and confrev resolves it.
-pub(crate) struct Writer {
-    stopped: Arc<AtomicBool>,
-    thread: JoinHandle<Writes>,
-}
-
-/// The outcomes of the writes.
-#[derive(Debug, Default)]
-pub(crate) struct Writes {
-    count: usize,
-    slowest: Duration,
-    /// When, and why.
-    pub(crate) refused: Vec<(Duration, String)>,
-}
-
-impl fmt::Display for Writes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { count, slowest, refused } = self;
-        write!(f, "{} of {count} writes were refused, the slowest took {slowest:.2?}", refused.len())?;
-        refused.iter().try_for_each(|(at, why)| write!(f, "\n{at:.2?}: {why}"))
-    }
-}
-
-impl Writer {
-    /// Starts to write, to a Deployment without pods in this namespace.
-    pub(crate) fn start(world: &World) -> Self {
-        Self::start_at(world, "written")
-    }
-
-    /// The same, to a Deployment of this name.
-    pub(crate) fn start_at(world: &World, name: &str) -> Self {
-        world.set_config(SOURCE, "blue");
-        let load = Load::new("deployments", name, &[SOURCE]).spec(json!({"replicas": 0}));
-        load.apply(world).ok();
-        let path = format!("/apis/apps/v1/namespaces/{}/deployments/{name}", world.name());
-        let api = world.cluster.api().clone();
-        let stopped = Arc::new(AtomicBool::new(false));
-        let stop = stopped.clone();
-        Self { stopped, thread: thread::spawn(move || write_until(&api, &path, &stop)) }
-    }
-
-    /// Stops, after at least one write from now on.
-    pub(crate) fn stop(self) -> Writes {
-        self.stopped.store(true, Ordering::SeqCst);
-        self.thread.join().expect("the writer ends")
-    }
-}
-
-fn write_until(api: &Api, path: &str, stopped: &AtomicBool) -> Writes {
-    let (start, mut writes) = (Instant::now(), Writes::default());
-    loop {
-        let last = stopped.load(Ordering::SeqCst);
-        let annotation = json!({"written": writes.count.to_string()});
-        let volumes = json!([{"name": SOURCE, "configMap": {"name": SOURCE}}]);
-        let template = json!({"metadata": {"annotations": annotation}, "spec": {"volumes": volumes}});
-        let change = json!({"spec": {"template": template}});
-        let begun = Instant::now();
-        let (code, answer) = api.patch(path, "application/merge-patch+json", &change);
-        writes.count += 1;
-        writes.slowest = writes.slowest.max(begun.elapsed());
-        if code >= 300 {
-            writes.refused.push((start.elapsed(), answer["message"].to_string()));
-        }
-        // A write that the API server accepts without confrev would be worse than one that it refuses.
-        let name = &answer["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"];
-        assert!(code >= 300 || name != SOURCE, "confrev did not resolve a write");
-        if last {
-            return writes;
-        }
-    }
-}
 
 /// The folders in `/proc` of confrev's processes on both nodes.
 pub(crate) fn processes() -> Vec<PathBuf> {

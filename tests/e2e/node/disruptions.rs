@@ -6,10 +6,10 @@ use confrev_controlplane::{Nodes, wait_for};
 use serde_json::json;
 
 use crate::any_kind::Load;
-use crate::confrev_pods::Writer;
 use crate::printing::{all_printed, canary, delete_source, keep_printed, wait_printed};
 use crate::shared::{LIMIT, cluster, confrev_pods, exclusive, scale_confrev};
 use crate::world::{World, expect, text};
+use crate::writer::Writer;
 
 /// The drain evicts one replica of confrev at a time, and the pods of the canary within their PodDisruptionBudget. No
 /// write is refused meanwhile.

@@ -26,4 +26,4 @@ mod shared;
 mod upgrade;
 mod volumes;
 
-use confrev_test_support::{any_kind, manifests, world};
+use confrev_test_support::{any_kind, manifests, world, writer};

@@ -7,9 +7,10 @@ use std::thread;
 use confrev_controlplane::wait_for;
 use serde_json::{Value, json};
 
-use crate::confrev_pods::{Writer, processes};
+use crate::confrev_pods::processes;
 use crate::shared::{LIMIT, cluster, confrev_pods, exclusive, wait_serving};
 use crate::world::{World, text};
+use crate::writer::Writer;
 
 /// The chart's limit.
 const LIMIT_BYTES: u64 = 256 << 20;

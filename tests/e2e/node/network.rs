@@ -8,9 +8,10 @@ use std::time::Duration;
 use confrev_controlplane::{Nodes, own_chart, wait_for};
 use serde_json::{Value, json};
 
-use crate::confrev_pods::{Writer, processes};
+use crate::confrev_pods::processes;
 use crate::shared::{LIMIT, VALUES, cluster, confrev_pods, exclusive, wait_serving};
 use crate::world::{World, expect, text};
+use crate::writer::Writer;
 
 /// confrev's ports, and that of the Service of the API server.
 const WEBHOOK: u16 = 8443;

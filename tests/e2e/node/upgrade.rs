@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use confrev_controlplane::{Nodes, own_chart};
 
-use crate::confrev_pods::Writer;
 use crate::printing::{canary, delete_pod, delete_source, keep_printed, pod_that_printed, wait_printed};
 use crate::shared::{VALUES, cluster, confrev_pods, exclusive, image, remove, wait_serving};
 use crate::world::{World, expect};
+use crate::writer::Writer;
 
 /// The repository of confrev's image, as containerd names it.
 const REPOSITORY: &str = "docker.io/library/confrev";

@@ -1,13 +1,11 @@
 //! A control plane whose API server has a client certificate for webhooks and traces every request, and one address for
 //! all replicas.
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::{fs, io, thread};
+use std::sync::OnceLock;
 
 use confrev::tls::WebhookUrl;
-use confrev_controlplane::{ControlPlane, Program};
+use confrev_controlplane::{ControlPlane, Program, Service};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -52,6 +50,11 @@ impl Stage {
         stage
     }
 
+    /// The Service's URL, without a path.
+    pub(crate) fn url(&self) -> WebhookUrl {
+        self.service.url().parse().unwrap()
+    }
+
     /// A client with the administrator's identity.
     pub(crate) async fn client(&self) -> Client {
         client(self.plane.kubeconfig()).await
@@ -85,7 +88,7 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
 
 /// Starts the control plane. The API server's configuration files are those in docs/client-certificates.md.
 fn start() -> (ControlPlane, Service, Authority) {
-    let (service, clients) = (Service::start(), Authority::new());
+    let (service, clients) = (Service::start().expect("a listener"), Authority::new());
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("webhooks");
     fs::create_dir_all(&dir).unwrap();
     let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/client-certificates.md"))
@@ -95,7 +98,7 @@ fn start() -> (ControlPlane, Service, Authority) {
         let (_, text) = docs.split_once(&start).expect("docs/client-certificates.md contains the file");
         let (text, _) = text.split_once("```").unwrap();
         let text = text.replace("/etc/kubernetes/webhooks", dir.to_str().unwrap());
-        let text = text.replace("confrev.confrev.svc", &service.address.to_string());
+        let text = text.replace("confrev.confrev.svc", &service.address().to_string());
         fs::write(dir.join(file), text).unwrap();
     }
     let identity = clients.client(API_SERVER, &[]);
@@ -110,56 +113,4 @@ fn start() -> (ControlPlane, Service, Authority) {
     let flag = |name: &str, file: &str| format!("--{name}-config-file={}", dir.join(file).display());
     let flags = [flag("admission-control", "admission.yaml"), flag("tracing", "tracing.yaml")];
     (ControlPlane::start_with(&flags.each_ref().map(String::as_str)).unwrap(), service, clients)
-}
-
-/// Acts as a Service: it forwards connections to one address to the ready replicas in turn. It lives as long as the
-/// test program.
-pub(crate) struct Service {
-    pub(crate) address: SocketAddr,
-    replicas: Arc<Mutex<Vec<SocketAddr>>>,
-}
-
-impl Service {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let replicas = Arc::new(Mutex::new(Vec::new()));
-        let behind = replicas.clone();
-        thread::spawn(move || {
-            let turn = AtomicUsize::new(0);
-            for stream in listener.incoming().flatten() {
-                let behind: Vec<SocketAddr> = behind.lock().unwrap().clone();
-                let turn = turn.fetch_add(1, Ordering::Relaxed);
-                let replica = behind.get(turn % behind.len().max(1)).copied();
-                thread::spawn(move || replica.and_then(|replica| pass(&stream, replica).ok()));
-            }
-        });
-        Self { address, replicas }
-    }
-
-    pub(crate) fn url(&self) -> WebhookUrl {
-        format!("https://{}", self.address).parse().unwrap()
-    }
-
-    /// Sends new connections to these replicas.
-    pub(crate) fn behind(&self, replicas: &[SocketAddr]) {
-        *self.replicas.lock().unwrap() = replicas.to_vec();
-    }
-}
-
-/// Forwards bytes in both directions until both are done.
-fn pass(client: &TcpStream, replica: SocketAddr) -> io::Result<()> {
-    let replica = TcpStream::connect(replica)?;
-    for stream in [client, &replica] {
-        stream.set_nodelay(true)?;
-    }
-    let (mut from_client, mut to_replica) = (client.try_clone()?, replica.try_clone()?);
-    let back = thread::spawn(move || {
-        let _ = io::copy(&mut from_client, &mut to_replica);
-        to_replica.shutdown(std::net::Shutdown::Write)
-    });
-    let _ = io::copy(&mut &replica, &mut &*client);
-    let _ = client.shutdown(std::net::Shutdown::Write);
-    let _ = back.join();
-    Ok(())
 }

@@ -26,7 +26,7 @@ pub(crate) async fn start(stage: &Stage, count: usize, others: &[Program], optio
     let make = move || {
         let binary = Path::new(env!("CARGO_BIN_EXE_confrev"));
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let program = || Program::new(plane, binary).options(&options).behind(&service.url().with_path(""));
+        let program = || Program::new(plane, binary).options(&options).behind(&service.url());
         (0..count).map(|_| program()).collect::<Vec<_>>()
     };
     let programs = tokio::task::spawn_blocking(make).await.unwrap();

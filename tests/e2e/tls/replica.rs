@@ -36,7 +36,7 @@ impl Replica {
     pub(crate) async fn self_signed(stage: &Stage, lifetimes: Lifetimes) -> Self {
         let (client, readiness, metrics) = (stage.own_client().await, Readiness::new(), Metrics::new());
         let condition = readiness.register("certificate");
-        let webhook_url = Some(stage.service.url());
+        let webhook_url = Some(stage.url());
         let options = SelfSignedOptions { namespace: NAMESPACE.to_owned(), webhook_url, lifetimes };
         let source = CertificateSource::self_signed(client.clone(), options, metrics.clone(), condition)
             .await
@@ -60,8 +60,7 @@ impl Replica {
         metrics: Metrics,
     ) -> Self {
         let condition = readiness.register("webhook configurations");
-        let keeper =
-            Keeper::new(client.clone(), NAMESPACE, Some(stage.service.url()), source.clone(), condition);
+        let keeper = Keeper::new(client.clone(), NAMESPACE, Some(stage.url()), source.clone(), condition);
         let fresh = source.clone();
         let keepers = vec![
             tokio::spawn(async move { fresh.run().await }),

@@ -10,11 +10,13 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod choices;
 mod scenes;
 
-use confrev_test_support::{manifests, threads::in_threads, world};
+use confrev_test_support::{manifests, threads::in_threads, world, writer};
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{env, thread};
 
@@ -31,14 +33,8 @@ const ORPHAN_GRACE: &str = "--orphan-grace=5s";
 #[test]
 #[ignore = "needs an older confrev: make test-upgrade OLD=<revision>"]
 fn upgrade_keeps_state_and_writes_nothing() {
-    let path = |variable: &str| env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let old = path("CONFREV_OLD_BIN").expect("CONFREV_OLD_BIN is the path of the older program");
-    let manifest =
-        path("CONFREV_OLD_MANIFEST").expect("CONFREV_OLD_MANIFEST is the path of the older manifest");
-
-    let cluster = ControlPlane::shared();
-    Program::install_from(cluster, &manifest);
-    let mut older = Program::new(cluster, &old).options(&[ORPHAN_GRACE]);
+    let (_alone, cluster) = (alone(), ControlPlane::shared());
+    let mut older = install_older().options(&[ORPHAN_GRACE]);
     older.start();
     let scenes = in_threads(Kind::ALL.map(|kind| (kind.name().to_owned(), kind)), Scene::set);
     let others = Others::set();
@@ -54,7 +50,7 @@ fn upgrade_keeps_state_and_writes_nothing() {
     older.stop();
 
     Program::install(cluster);
-    let mut newer = Program::new(cluster, Path::new(env!("CARGO_BIN_EXE_confrev"))).options(&[ORPHAN_GRACE]);
+    let mut newer = newer().options(&[ORPHAN_GRACE]);
     newer.start();
     wait_for("the newer confrev to lead", LIMIT, || {
         let now = holder(cluster);
@@ -72,6 +68,27 @@ fn upgrade_keeps_state_and_writes_nothing() {
     });
     others.go_on();
     newer.stop();
+}
+
+/// The cluster has one confrev, so one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Applies the older manifest. Returns the older program.
+fn install_older() -> Program {
+    let path = |variable: &str| {
+        let path = env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from);
+        path.unwrap_or_else(|| panic!("{variable} is set: make test-upgrade OLD=<revision>"))
+    };
+    Program::install_from(ControlPlane::shared(), &path("CONFREV_OLD_MANIFEST"));
+    Program::new(ControlPlane::shared(), &path("CONFREV_OLD_BIN"))
+}
+
+/// This program.
+fn newer() -> Program {
+    Program::new(ControlPlane::shared(), Path::new(env!("CARGO_BIN_EXE_confrev")))
 }
 
 /// The state that the upgrade must keep, and the version of every object.

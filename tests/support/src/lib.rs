@@ -26,6 +26,7 @@ pub mod trace_collector;
 pub mod webhook_receiver;
 pub mod workload_corpus;
 pub mod world;
+pub mod writer;
 
 use std::path::Path;
 
