@@ -4,11 +4,10 @@
 //! action is decided from what is known at that time. Every replica keeps the world, because admission reads it; only the
 //! leader acts.
 //!
-//! The dependencies have one direction: `watch` feeds the world through `reconcile`, which decides from the world
-//! and the `queue`; `apply` executes what was decided, and `run` drives them.
+//! The dependencies have one direction: `watch` feeds the world through `reconcile`, which fills the `queue`; `tasks` decide what
+//! to do, do it, and apply the answers to both; `run` drives them.
 
 mod action;
-mod apply;
 mod config;
 mod contents;
 mod leader;
@@ -17,17 +16,18 @@ mod queue;
 mod reconcile;
 mod run;
 mod shared;
+mod tasks;
 mod vitals;
 mod watch;
 
 pub use action::{Action, Analysed, Outcome, VerdictSet};
-pub use apply::execute::{ensure, execute};
 pub use config::Config;
 pub use leader::{Leadership, lead};
 pub use queue::{ObjectStep, Queue, Task};
-pub use reconcile::{Next, state::State};
+pub use reconcile::state::State;
 pub use run::run;
 pub use shared::Shared;
+pub use tasks::{Next, ensure, execute};
 pub use watch::{
     follow::take,
     object::{FromText, PartialObject, RawObject},

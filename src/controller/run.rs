@@ -8,13 +8,12 @@ use tracing::Instrument as _;
 
 use super::{
     action::{Action, Outcome},
-    apply::{execute::execute, schema_check},
     contents::LargeContents,
     leader::Leadership,
     queue::{MAX_WORKING, Task},
-    reconcile::Next,
     reconcile::state::State,
     shared::Shared,
+    tasks::{Next, check, execute},
 };
 use crate::{
     cluster::{Api, ApiError},
@@ -128,7 +127,7 @@ async fn start_due<A: Api>(
         under_way.spawn(async move {
             let done = async {
                 match action {
-                    Action::Check(source) => schema_check::check(&api, &schemas, &source).await,
+                    Action::Check(source) => check::check(&api, &schemas, &source).await,
                     action => execute(&api, action, now).await,
                 }
             };

@@ -40,7 +40,13 @@ pub(crate) struct CheckedSchemas(HashMap<Name, Checked>);
 
 impl CheckedSchemas {
     /// Records the result of a check. `failed`: whether this content has failed before. Returns until when the result counts.
-    pub(super) fn set(&mut self, source: &Name, failed: bool, fails: bool, now: Timestamp) -> Timestamp {
+    pub(in crate::controller) fn set(
+        &mut self,
+        source: &Name,
+        failed: bool,
+        fails: bool,
+        now: Timestamp,
+    ) -> Timestamp {
         let since = self.0.get(source).and_then(|last| last.failing_since).filter(|_| failed);
         let checked = Checked { at: now, failing_since: fails.then(|| since.unwrap_or(now)) };
         self.0.insert(source.clone(), checked);
@@ -48,12 +54,17 @@ impl CheckedSchemas {
     }
 
     /// Whether the result of the last check counts. `known`: the source, as it is now.
-    pub(super) fn is_fresh(&self, source: &Name, known: &SourceRecord, now: Timestamp) -> bool {
+    pub(in crate::controller) fn is_fresh(
+        &self,
+        source: &Name,
+        known: &SourceRecord,
+        now: Timestamp,
+    ) -> bool {
         known.check().is_some() && self.0.get(source).is_some_and(|last| last.is_fresh(now))
     }
 
     /// Forgets a source.
-    pub(super) fn forget(&mut self, source: &Name) {
+    pub(in crate::controller) fn forget(&mut self, source: &Name) {
         self.0.remove(source);
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::event_texts;
 use crate::{
     controller::{
         memory::Fresh,
@@ -11,11 +12,11 @@ use crate::{
         reconcile::state::State,
     },
     gates::listed,
-    resolve::{NamespaceOptIn, REFUSED_CONTENTS, RefusedContents},
+    resolve::{NamespaceOptIn, REFUSED_CONTENTS, Record, RefusedContents},
     uid::Uid,
     world::{
-        BoundRecord, Name, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta, User, World,
-        WorldChange,
+        BoundRecord, Name, NamespaceSettings, Revision, RevisionKey, SnapshotRecord, SourceMeta, User,
+        WorkloadKey, World, WorldChange,
     },
 };
 
@@ -24,14 +25,18 @@ const MAX_ROOM: usize = 32;
 
 impl State {
     /// Updates the world, and queues the tasks that this requires.
-    pub(super) fn update(&mut self, now: Timestamp, update: impl FnOnce(&mut World, &mut Vec<WorldChange>)) {
+    pub(in crate::controller) fn update(
+        &mut self,
+        now: Timestamp,
+        update: impl FnOnce(&mut World, &mut Vec<WorldChange>),
+    ) {
         let mut changes = std::mem::take(&mut self.changes);
         update(&mut self.world, &mut changes);
         self.enqueue_all(changes, now);
     }
 
     /// Queues the tasks that changes of the world require, in their order. Keeps the list's capacity for the next changes.
-    pub(super) fn enqueue_all(&mut self, mut changes: Vec<WorldChange>, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_all(&mut self, mut changes: Vec<WorldChange>, now: Timestamp) {
         for change in changes.drain(..) {
             self.enqueue(change, now);
         }
@@ -139,6 +144,38 @@ impl State {
         for key in keys {
             self.enqueue_roll(&key, now);
         }
+    }
+
+    /// Applies a workload as it is now; `None` if it is deleted, or no longer opted in.
+    pub fn apply_workload(&mut self, key: &WorkloadKey, record: Option<Record>, now: Timestamp) {
+        let mut changes = std::mem::take(&mut self.changes);
+        let old = self.world.apply_workload(key, record, &mut changes);
+        self.workload_changed(key, old.as_ref(), now);
+        self.enqueue_all(changes, now);
+    }
+
+    /// Reports pins and holds that begin or end, and counts the next pending change from its own time, if the workload rolled.
+    pub(in crate::controller) fn workload_changed(
+        &mut self,
+        key: &WorkloadKey,
+        old: Option<&Record>,
+        now: Timestamp,
+    ) {
+        self.enqueue_states(key, old, now);
+        let idle = event_texts::idle_holds(&self.world, key, old, now);
+        self.report(idle, now);
+        let (Some(old), Some(record)) = (old, self.world.workload(key)) else { return };
+        if old.uid != record.uid {
+            return;
+        }
+        let mut pins = event_texts::unpins(&self.world, key, old, record, now);
+        pins.extend(event_texts::pins(&self.world, key, old, record, now));
+        pins.extend(event_texts::holds(&self.world, key, old, record, now));
+        // A roll whose answer was lost shows only in its time. Any pending change is newer than that roll.
+        if record.last_roll > old.last_roll {
+            self.rolls.clear_pending(key);
+        }
+        self.report(pins, now);
     }
 
     /// Applies a revision as it is now; `None` if it is deleted.

@@ -118,7 +118,7 @@ pub(super) fn proof(world: &World, source: &Name, digest: &Digest, proof: &Proof
 }
 
 /// A failed workload holds the others. `held`: how many.
-pub(super) fn held(
+pub(in crate::controller) fn held(
     world: &World,
     source: &Name,
     because: &Proof<WorkloadKey>,
@@ -143,7 +143,7 @@ pub(super) fn held(
 }
 
 /// A workload that had failed with a content holds the others no longer.
-pub(super) fn released(
+pub(in crate::controller) fn released(
     world: &World,
     source: &Name,
     digest: &Digest,
@@ -310,7 +310,7 @@ pub(crate) fn refused(
 }
 
 /// A decision of a person that was taken over: on the source.
-pub(super) fn decided(
+pub(in crate::controller) fn decided(
     world: &World,
     snapshot: &Name,
     decision: &UserDecision,
@@ -340,7 +340,7 @@ pub(super) fn decided(
 }
 
 /// The AnalysisRun of a wave that was read: on its source. `before`: the state in which this leader knew the run, if it did.
-pub(super) fn analysed(
+pub(in crate::controller) fn analysed(
     world: &World,
     source: &Name,
     AnalysisRun { name, state }: &AnalysisRun,
@@ -611,7 +611,11 @@ pub(crate) fn loss(world: &World, snapshot: &Name, loss: Loss, now: Timestamp) -
 }
 
 /// The oldest unused snapshots of a source are deleted early.
-pub(super) fn snapshots_dropped(world: &World, source: &Name, now: Timestamp) -> Option<Event> {
+pub(in crate::controller) fn snapshots_dropped(
+    world: &World,
+    source: &Name,
+    now: Timestamp,
+) -> Option<Event> {
     let limit = world.config().max_snapshot_bytes >> 20;
     let note = format!(
         "unused snapshots of this source take more than {limit} MiB (--max-snapshot-bytes): the oldest of them are deleted, \

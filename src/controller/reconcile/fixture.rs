@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{reconciled::Reconciled, state::State};
+use super::state::State;
 use crate::{
-    controller::config::Config,
+    controller::{config::Config, tasks::decided::Decided},
     kinds::Kinds,
     resolve::{Health, Record, SpreadPolicy},
     world::{
@@ -21,11 +21,11 @@ pub(crate) fn at(second: i64) -> Timestamp {
 }
 
 /// What a reconcile decides: "done", "later" with the time in milliseconds, or the name of the action.
-pub(crate) fn brief(decided: &Reconciled) -> String {
+pub(crate) fn brief(decided: &Decided) -> String {
     match decided {
-        Reconciled::Done => "done".to_owned(),
-        Reconciled::Later(at) => format!("later {}", at.as_millisecond()),
-        Reconciled::Act(action) => {
+        Decided::Done => "done".to_owned(),
+        Decided::Later(at) => format!("later {}", at.as_millisecond()),
+        Decided::Act(action) => {
             let text = format!("{action:?}");
             text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default().to_owned()
         }

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::{held::HeldWorkloads, state::State, workload::is_rolling};
+use super::{held::HeldWorkloads, rolls::is_rolling, state::State};
 use crate::{
     controller::queue::Task,
     snapshot::ObjectName,

@@ -16,7 +16,7 @@ use crate::{
 /// How long a held workload waits before its turn is checked again.
 pub(crate) const TURN: SignedDuration = SignedDuration::from_secs(1);
 /// The longest that it waits if the bake time of a wave lasts longer: a workload may be deleted meanwhile.
-pub(super) const BAKE: SignedDuration = SignedDuration::from_secs(5);
+pub(in crate::controller) const BAKE: SignedDuration = SignedDuration::from_secs(5);
 /// The longest time until a workload is checked again that waits for a window or a set. A change of an annotation checks it at once;
 /// this is for a system clock that is set.
 const RECHECK: SignedDuration = SignedDuration::from_mins(10);
@@ -41,7 +41,7 @@ pub(super) fn ask_again(why: &Why<WorkloadKey>, now: Timestamp) -> Timestamp {
 
 /// The Events about a setting that cannot be followed, or a content that is refused, if that is why: on the object to correct, or on the
 /// workload. `source`: the one that does not move.
-pub(super) fn reported(
+pub(in crate::controller) fn reported(
     world: &World,
     key: &WorkloadKey,
     source: Option<&Name>,

@@ -84,7 +84,7 @@ pub(crate) struct Held {
 impl HeldWorkloads {
     /// Asks the gates about each source to whose content a workload would move; the Events are about waves that it begins, if it
     /// rolls. `since`: when it became pending.
-    pub(super) fn answers<'i>(
+    pub(in crate::controller) fn answers<'i>(
         &mut self,
         world: &'i World,
         (key, record): (&WorkloadKey, &'i Record),

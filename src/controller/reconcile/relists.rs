@@ -43,7 +43,7 @@ impl Relists {
     }
 
     /// Whether everything is to be listed now. `may_fit`: whether what was left out may fit.
-    pub(super) fn is_due(&mut self, may_fit: bool, now: Timestamp) -> bool {
+    pub(in crate::controller) fn is_due(&mut self, may_fit: bool, now: Timestamp) -> bool {
         if !may_fit {
             self.due = None;
             return false;

@@ -1,22 +1,15 @@
 //! Reports: queues Events, and decides which one to write next.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use super::{
-    event_texts,
-    events::{Next, Topic, events_dropped},
-    reconciled::Reconciled,
-};
+use super::events::{Topic, events_dropped};
 use crate::{
     cluster::Event,
-    controller::{action::Action, queue::Task, reconcile::state::State},
+    controller::{queue::Task, reconcile::state::State},
     telemetry::metrics::Reason,
     uid::Uid,
-    world::{Name, User, WorkloadKey, skipped::Unreadable},
+    world::{Name, User, skipped::Unreadable},
 };
-
-/// How long a reference may lead to nothing before it is reported: objects applied together do not arrive at once.
-const MISSING_DELAY: SignedDuration = SignedDuration::from_secs(10);
 
 impl State {
     /// Queues Events, and notifications of them, unless they were reported recently. A notification does not depend on its
@@ -33,14 +26,14 @@ impl State {
     }
 
     /// Posts an important Event as a notification, if this replica leads.
-    fn notify(&self, event: &Event) {
+    pub(in crate::controller) fn notify(&self, event: &Event) {
         if self.leads {
             self.notices.add(event);
         }
     }
 
     /// Queues an Event about a held change of a source.
-    pub(super) fn report_hold(&mut self, source: Name, at: Timestamp) {
+    pub(in crate::controller) fn report_hold(&mut self, source: Name, at: Timestamp) {
         self.events.add_topic(Topic::Held(source), at);
         self.schedule_events();
     }
@@ -49,46 +42,6 @@ impl State {
     pub(in crate::controller) fn schedule_events(&mut self) {
         if let Some(due) = self.events.due() {
             self.queue.schedule(Task::WriteEvent, due);
-        }
-    }
-
-    /// The next Event to write.
-    pub(super) fn next_event(&mut self, now: Timestamp) -> Reconciled {
-        while let Some(due) = self.events.due() {
-            if due > now {
-                return Reconciled::Later(due);
-            }
-            let event = match self.events.pop(now) {
-                Some(Next::Event(written)) => Some(written),
-                Some(Next::Topic(topic)) => {
-                    let event = self.compose(&topic, now);
-                    event.map(|event| self.events.composed(event, now))
-                }
-                None => None,
-            };
-            if let Some(written) = event {
-                let event = written.item.event.clone();
-                self.events.start(written, now);
-                return Reconciled::Act(Action::WriteEvent(Box::new(event)));
-            }
-        }
-        Reconciled::Done
-    }
-
-    /// The Event about a topic; `None` if there is nothing to report any more.
-    fn compose(&mut self, topic: &Topic, now: Timestamp) -> Option<Event> {
-        match topic {
-            Topic::Held(source) => {
-                let event = self.held_workloads.event(&self.world, source, now)?.within_limits();
-                self.notify(&event);
-                Some(event)
-            }
-            Topic::Unreadable(object) => {
-                let skipped = self.world.skipped(object)?;
-                let event = event_texts::unreadable(&self.world, object, skipped, now);
-                let event = event.within_limits();
-                self.events.is_new(&event, now).then_some(event)
-            }
         }
     }
 
@@ -107,21 +60,6 @@ impl State {
             tracing::warn!(%namespace, count, "Events of a namespace were dropped: too many waited");
             self.report([events_dropped(&namespace, count, now)], now);
         }
-    }
-
-    /// Queues a check of a workload that may refer to a missing source.
-    pub(super) fn enqueue_missing_sources(&mut self, key: &WorkloadKey, now: Timestamp) {
-        let record = self.world.workload(key).filter(|_| self.world.is_synced());
-        if record
-            .is_some_and(|record| record.uses.iter().any(|used| used.snapshot.is_none() && !used.optional))
-        {
-            self.queue.schedule(Task::Report(key.clone()), now + MISSING_DELAY);
-        }
-    }
-
-    /// Reports the sources that a workload refers to and that are still missing.
-    pub(super) fn report_missing_sources(&mut self, key: &WorkloadKey, now: Timestamp) {
-        self.report(event_texts::missing_sources(&self.world, key, now), now);
     }
 
     /// Records and reports that an object cannot be read.

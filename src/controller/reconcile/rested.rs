@@ -43,16 +43,16 @@ impl Rested {
 
 /// A time in which some pods of a workload are not available, although its rollout had ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Interruption {
+pub(in crate::controller) struct Interruption {
     /// When it began.
-    pub(super) since: Timestamp,
+    pub(in crate::controller) since: Timestamp,
     /// How long those before it lasted together.
     before: SignedDuration,
 }
 
 impl Interruption {
     /// When the pods will have been unavailable for this time in total.
-    pub(super) fn lasts(self, time: SignedDuration) -> Option<Timestamp> {
+    pub(in crate::controller) fn lasts(self, time: SignedDuration) -> Option<Timestamp> {
         let left = time.checked_sub(self.before)?.max(SignedDuration::ZERO);
         self.since.checked_add(left).ok()
     }
@@ -60,11 +60,11 @@ impl Interruption {
 
 /// The workloads that the controller moved, and whose rollout has ended.
 #[derive(Debug, Default)]
-pub(super) struct RestedWorkloads(HashMap<WorkloadKey, Rested>);
+pub(in crate::controller) struct RestedWorkloads(HashMap<WorkloadKey, Rested>);
 
 impl RestedWorkloads {
     /// Takes over the present health of a workload that the controller moved.
-    pub(super) fn observe(
+    pub(in crate::controller) fn observe(
         &mut self,
         key: &WorkloadKey,
         (generation, health): (Option<i64>, Health),
@@ -83,19 +83,19 @@ impl RestedWorkloads {
     }
 
     /// Forgets a workload that is deleted, or that no change has moved.
-    pub(super) fn forget(&mut self, key: &WorkloadKey) {
+    pub(in crate::controller) fn forget(&mut self, key: &WorkloadKey) {
         self.0.remove(key);
     }
 
     /// Forgets the interruptions of a workload before the present one: a person has ended its failure.
-    pub(super) fn forgive(&mut self, key: &WorkloadKey) {
+    pub(in crate::controller) fn forgive(&mut self, key: &WorkloadKey) {
         if let Some(rested) = self.0.get_mut(key) {
             rested.broken_before = SignedDuration::ZERO;
         }
     }
 
     /// The present interruption of a workload.
-    pub(super) fn interruption(&self, key: &WorkloadKey) -> Option<Interruption> {
+    pub(in crate::controller) fn interruption(&self, key: &WorkloadKey) -> Option<Interruption> {
         let rested = self.0.get(key).filter(|rested| rested.is_broken)?;
         Some(Interruption { since: rested.since, before: rested.broken_before })
     }

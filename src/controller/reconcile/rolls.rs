@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
-    controller::action::Moves,
+    controller::{
+        action::Moves,
+        queue::{Queue, Task},
+    },
     resolve::Record,
     snapshot::{Digest, ObjectName},
     world::WorkloadKey,
@@ -184,6 +187,19 @@ impl Rolls {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty()
+    }
+}
+
+/// Whether a roll of a workload is in progress, or may still take effect; with a content, one that may take it.
+pub(in crate::controller) fn is_rolling(
+    queue: &Queue,
+    rolls: &Rolls,
+    now: Timestamp,
+) -> impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool {
+    move |key, record, content| {
+        let is_rolling =
+            queue.is_working(&Task::Roll(key.clone())) || rolls.may_take_effect(key, record, now);
+        is_rolling && content.is_none_or(|(source, content)| rolls.may_take(key, source, content))
     }
 }
 

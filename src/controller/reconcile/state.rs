@@ -1,7 +1,7 @@
 //! The controller's state: the world, the queue, and what is remembered between two reconciles of an object.
 //!
-//! Nothing here does I/O. The watches update the world ([`super::enqueue`]), due tasks are decided ([`super`]), and the
-//! outcomes of actions are applied ([`crate::controller::apply`]).
+//! Nothing here does I/O. The watches update the world ([`super::enqueue`]), which queues [`crate::controller::tasks`]: they decide
+//! when they are due, and apply the outcomes of their actions.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -41,17 +41,17 @@ pub struct State {
     /// Since when a snapshot or bound object is unused.
     pub(in crate::controller) unused_since: HashMap<Name, Timestamp>,
     /// The workloads of changes whose rollout has ended.
-    pub(super) rested: RestedWorkloads,
+    pub(in crate::controller) rested: RestedWorkloads,
     /// The changes that have moved workloads.
     pub(in crate::controller) counted_changes: CountedChanges,
     /// The checks of contents against their schemas.
-    pub(super) checked_schemas: CheckedSchemas,
+    pub(in crate::controller) checked_schemas: CheckedSchemas,
     /// The last check of each change whose state is on its source.
-    pub(super) checks_of_states: StateChecks,
+    pub(in crate::controller) checks_of_states: StateChecks,
     /// How many snapshots were deleted early for the limit of bytes, since it was last asked.
     pub(in crate::controller) dropped_snapshots: u64,
     /// Whether the loss of a key was reported.
-    pub(in crate::controller) key_loss_is_reported: bool,
+    pub(super) key_loss_is_reported: bool,
     /// Where important Events go, besides the API server.
     pub(in crate::controller) notices: Notices,
     /// Whether this replica leads, and therefore posts notifications. A state without a loop does.
@@ -59,9 +59,9 @@ pub struct State {
     /// When the watches list their objects again.
     pub(in crate::controller) relists: Relists,
     /// When workloads are listed again, to be read with other settings.
-    pub(in crate::controller) relists_of_settings: Relists,
+    pub(super) relists_of_settings: Relists,
     /// Whether workloads were read with other settings than those that they inherit now.
-    pub(in crate::controller) inherits_anew: bool,
+    pub(super) inherits_anew: bool,
     /// An empty list that keeps its capacity: every event of a watch needs one.
     pub(in crate::controller) changes: Vec<WorldChange>,
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{snapshot::Digest, world::Name};
 
 /// The time between two writes on one source, and between two checks of one content.
-pub(super) const PAUSE: SignedDuration = SignedDuration::from_secs(5);
+pub(in crate::controller) const PAUSE: SignedDuration = SignedDuration::from_secs(5);
 /// The time until a state is written again that another client has removed, which may do that each time.
 const AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
@@ -26,7 +26,7 @@ struct StateCheck {
 
 impl StateChecks {
     /// When the state of a content may be derived, if not now. `is_stated`: the source has a state.
-    pub(super) fn free(
+    pub(in crate::controller) fn free(
         &self,
         source: &Name,
         digest: Digest,
@@ -42,20 +42,20 @@ impl StateChecks {
     }
 
     /// Records a check.
-    pub(super) fn checked(&mut self, source: &Name, digest: Digest, now: Timestamp) {
+    pub(in crate::controller) fn checked(&mut self, source: &Name, digest: Digest, now: Timestamp) {
         let written = self.0.get(source).and_then(|last| last.written);
         self.0.insert(source.clone(), StateCheck { at: now, digest, written });
     }
 
     /// Records a write; `is_stated`: of a state, and not its removal.
-    pub(super) fn written(&mut self, source: &Name, is_stated: bool, now: Timestamp) {
+    pub(in crate::controller) fn written(&mut self, source: &Name, is_stated: bool, now: Timestamp) {
         if let Some(last) = self.0.get_mut(source) {
             last.written = is_stated.then_some(now);
         }
     }
 
     /// Forgets a source.
-    pub(super) fn forget(&mut self, source: &Name) {
+    pub(in crate::controller) fn forget(&mut self, source: &Name) {
         self.0.remove(source);
     }
 }

@@ -6,21 +6,29 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{reconciled::Reconciled, state::State, state_checks::PAUSE, workload::is_rolling};
+use super::decided::Decided;
 use crate::{
+    annotations,
+    cluster::{Api, ApiError},
     controller::{
-        action::{Action, Published},
+        action::{Action, Outcome, Published},
         queue::Task,
+        reconcile::{rolls::is_rolling, state::State, state_checks::PAUSE},
     },
     resolve::{Phase, Record},
-    world::{Name, WorkloadKey},
+    world::{Name, Version, WorkloadKey},
 };
 
 /// How long a change settles before its state is derived. Many workloads may report at once.
 const SETTLE: SignedDuration = SignedDuration::from_millis(300);
 impl State {
     /// Queues the states of the changes of all sources that a workload uses, or used.
-    pub(super) fn enqueue_states(&mut self, key: &WorkloadKey, before: Option<&Record>, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_states(
+        &mut self,
+        key: &WorkloadKey,
+        before: Option<&Record>,
+        now: Timestamp,
+    ) {
         let uses = before.into_iter().chain(self.world.workload(key)).flat_map(|record| &record.uses);
         let sources = uses.map(|used| Name::new(Arc::clone(&key.namespace), used.source.clone()));
         let sources: Vec<_> = sources.filter(|source| self.is_reported(source)).collect();
@@ -30,7 +38,7 @@ impl State {
     }
 
     /// Queues the state of the change of a source.
-    pub(super) fn enqueue_state(&mut self, source: &Name, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_state(&mut self, source: &Name, now: Timestamp) {
         if self.is_reported(source) {
             self.queue.schedule(Task::Publish(source.clone()), now + SETTLE);
         }
@@ -43,8 +51,8 @@ impl State {
     }
 
     /// Writes the state of the change of a source, if it differs from what the source says.
-    pub(super) fn publish(&mut self, source: &Name, now: Timestamp) -> Reconciled {
-        let Some(known) = self.world.existing_source(source) else { return Reconciled::Done };
+    pub(super) fn publish(&mut self, source: &Name, now: Timestamp) -> Decided {
+        let Some(known) = self.world.existing_source(source) else { return Decided::Done };
         let digest = known.present.digests.current();
         let reports = self.world.reports(known);
         // Until then, workloads would count as unhealthy, or a group as partly moved.
@@ -52,10 +60,10 @@ impl State {
         let is_listed = |(name, _): &(Name, _)| self.world.referrers().is_listed(&name.namespace);
         let is_known = change.sources.iter().all(is_listed) && !self.world.awaits_sibling(source);
         if reports && !is_known && self.world.workloads_using(source).next().is_some() {
-            return Reconciled::Later(now + PAUSE);
+            return Decided::Later(now + PAUSE);
         }
         if let Some(free) = self.checks_of_states.free(source, digest, known.reported().is_some(), now) {
-            return Reconciled::Later(free);
+            return Decided::Later(free);
         }
         let state = reports
             .then(|| self.world.change_state(source, known, is_rolling(&self.queue, &self.rolls, now), now))
@@ -65,15 +73,15 @@ impl State {
         let (is_news, version) = (change.as_deref() != known.reported(), known.version());
         self.checks_of_states.checked(source, digest, now);
         if is_news {
-            return Reconciled::Act(Action::Publish { source: source.clone(), version, change });
+            return Decided::Act(Action::Publish { source: source.clone(), version, change });
         }
         // The end of a bake time, or the opening of a window, is no event.
         let is_open = state.is_some_and(|state| state.phase != Phase::Complete);
-        if is_open { Reconciled::Later(now + PAUSE) } else { Reconciled::Done }
+        if is_open { Decided::Later(now + PAUSE) } else { Decided::Done }
     }
 
     /// Records that the state of a change was written.
-    pub(in crate::controller) fn published(&mut self, source: &Name, done: Published, now: Timestamp) {
+    pub(super) fn published(&mut self, source: &Name, done: Published, now: Timestamp) {
         let Published { before, after, change } = done;
         self.checks_of_states.written(source, change.is_some(), now);
         // What a watch has reported since is newer than the answer.
@@ -82,10 +90,22 @@ impl State {
     }
 
     /// Forgets a source on which nothing depends.
-    pub(super) fn forget_state(&mut self, source: &Name) {
+    pub(in crate::controller) fn forget_state(&mut self, source: &Name) {
         self.checks_of_states.forget(source);
         self.queue.cancel(&Task::Publish(source.clone()));
     }
+}
+
+/// Writes the state of a change on its source; `None` removes it.
+pub(in crate::controller) async fn run<A: Api>(
+    api: &A,
+    source: &Name,
+    before: Version,
+    change: Option<Box<str>>,
+) -> Result<Outcome, ApiError> {
+    let value = (annotations::CHANGE, change.as_deref().map(str::to_owned));
+    let after = api.set_annotation(&source.namespace, &source.object, &before, value).await?;
+    Ok(Outcome::Published(Published { before, after, change }))
 }
 
 #[cfg(test)]
@@ -113,7 +133,7 @@ mod tests {
     /// What is written at that second: a state, `removed`, or nothing.
     fn written(state: &mut State, second: i64) -> Option<String> {
         match state.publish(&source("a"), at(second)) {
-            Reconciled::Act(Action::Publish { version, change, .. }) => {
+            Decided::Act(Action::Publish { version, change, .. }) => {
                 assert_eq!(version, state.world.existing_source(&source("a")).unwrap().version());
                 Some(change.map_or("removed".to_owned(), String::from))
             }
@@ -209,7 +229,7 @@ mod tests {
         let text = written(&mut state, 9).unwrap();
         let mut same = changed(Some(true), Some(&text));
         match same.publish(&source("a"), at(20)) {
-            Reconciled::Later(due) => assert_eq!(due, at(25)),
+            Decided::Later(due) => assert_eq!(due, at(25)),
             _ => panic!("it is not checked again"),
         }
     }

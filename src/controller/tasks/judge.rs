@@ -7,16 +7,20 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{event_texts, reconciled::Reconciled, state::State};
+use super::{decided::Decided, owners::is_sound};
 use crate::{
+    annotations,
+    cluster::{Api, ApiError},
     controller::{
-        action::{Action, VerdictSet},
+        action::{Action, Outcome, VerdictSet},
         queue::Task,
+        reconcile::{event_texts, state::State},
     },
     resolve::{
         Health, Moved, Record, RecordedFailure, Referrer, SpreadPolicy, Standing, UserDecision, Verdict,
         roll_time,
     },
+    snapshot::Digest,
     world::{ChangedSources, Name, SnapshotRecord, WorkloadKey},
 };
 
@@ -25,7 +29,7 @@ const FAILED_ELSEWHERE: &str = "the change failed in another namespace of the gr
 
 impl State {
     /// Queues a check whether a workload failed because of a content, if that is possible.
-    pub(super) fn enqueue_judgement(&mut self, key: &WorkloadKey, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_judgement(&mut self, key: &WorkloadKey, now: Timestamp) {
         let Some(record) = self.world.workload(key) else {
             self.rested.forget(key);
             return;
@@ -48,7 +52,7 @@ impl State {
     }
 
     /// Queues that check for the workloads of sources without settings that are one change with this one, whose settings are new.
-    pub(super) fn enqueue_group_judgements(&mut self, source: &Name, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_group_judgements(&mut self, source: &Name, now: Timestamp) {
         let limited = self.world.existing_source(source).filter(|known| known.spread.is_limited());
         let Some(known) = limited.filter(|_| self.world.is_grouped(source)) else { return };
         let change = self.world.change(source, known);
@@ -68,7 +72,7 @@ impl State {
 
     /// Queues that check for the workloads that moved to a new snapshot. A workload may fail before the watch reports the
     /// snapshot, and only a known snapshot can get a verdict.
-    pub(super) fn enqueue_judgements(&mut self, snapshot: &Name, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_judgements(&mut self, snapshot: &Name, now: Timestamp) {
         let Some(record) = self.world.snapshot(snapshot) else { return };
         let source = snapshot.sibling(Arc::clone(&record.source));
         let is_limited = |known| self.world.change(&source, known).policy().is_limited();
@@ -98,8 +102,8 @@ impl State {
     }
 
     /// Records a failure of the workload with a content that the controller moved it to. It outlives the workload.
-    pub(super) fn judge(&mut self, key: &WorkloadKey, now: Timestamp) -> Reconciled {
-        let Some(record) = self.world.workload(key) else { return Reconciled::Done };
+    pub(in crate::controller) fn judge(&mut self, key: &WorkloadKey, now: Timestamp) -> Decided {
+        let Some(record) = self.world.workload(key) else { return Decided::Done };
         let mut again: Option<Timestamp> = None;
         for used in record.uses.iter().filter(|used| !used.on_hold) {
             let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
@@ -134,12 +138,12 @@ impl State {
             if let Some(cause) = cause {
                 let reason = format!("{} failed: {cause}", self.world.display_short(key));
                 let Some(action) = self.fail(&source, snapshot, &reason, now) else { continue };
-                return Reconciled::Act(action);
+                return Decided::Act(action);
             }
             let times = moved.deadline.into_iter().chain(in_bake).filter(|time| *time > now);
             again = times.chain(again).min();
         }
-        again.map_or(Reconciled::Done, Reconciled::Later)
+        again.map_or(Decided::Done, Decided::Later)
     }
 
     /// When a workload that the controller moved has failed, if its rollout has ended and its pods became unavailable in its bake time.
@@ -235,7 +239,7 @@ impl State {
     }
 
     /// Queues what the verdict on a snapshot requires.
-    pub(super) fn enqueue_judged(&mut self, snapshot: &Name, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_judged(&mut self, snapshot: &Name, now: Timestamp) {
         let Some(record) = self.world.snapshot(snapshot).filter(|record| record.verdict.is_some()) else {
             return;
         };
@@ -260,7 +264,7 @@ impl State {
 
     /// Applies a verdict that was written, and reports a refusal that begins or ends. Workloads go back at once, even if no watch
     /// reports the verdict.
-    pub(in crate::controller) fn verdict_was_set(&mut self, set: VerdictSet, now: Timestamp) {
+    pub(super) fn verdict_was_set(&mut self, set: VerdictSet, now: Timestamp) {
         let VerdictSet { snapshot, before, after, verdict, had_failed, decision } = set;
         if let Some(decision) = decision {
             self.report(event_texts::decided(&self.world, &snapshot, &decision, now), now);
@@ -293,6 +297,22 @@ fn set_verdict(
     let (version, digest, had_failed) = (found.version(), found.digest, found.failed().is_some());
     let decision = decision.cloned().map(Box::new);
     Action::SetVerdict { snapshot, version, digest, verdict: Box::new(verdict), had_failed, decision }
+}
+
+/// Writes a verdict on a snapshot, unless the object is none.
+pub(in crate::controller) async fn run<A: Api>(
+    api: &A,
+    set: VerdictSet,
+    digest: &Digest,
+) -> Result<Outcome, ApiError> {
+    let VerdictSet { snapshot, before, verdict, .. } = &set;
+    if !is_sound(api, snapshot, digest).await? {
+        tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
+        return Ok(Outcome::Done);
+    }
+    let change = (annotations::VERDICT, verdict.text());
+    let after = api.set_annotation(&snapshot.namespace, &snapshot.object, before, change).await?;
+    Ok(Outcome::VerdictSet(VerdictSet { after, ..set }))
 }
 
 #[cfg(test)]
@@ -538,10 +558,10 @@ mod tests {
         state.world.apply_snapshot(&other.sibling(snapshot("a", 2)), Some(refused), &mut Vec::new());
         state.world.apply_snapshot(&bad(), None, &mut Vec::new());
         state.queue.cancel(&Task::Ensure(source("a")));
-        assert!(state.reconcile_source(&source("a")).is_none(), "{:?} is not known", digest(2));
+        assert!(state.decide_ensure(&source("a")).is_none(), "{:?} is not known", digest(2));
         state.apply_snapshot(&bad(), Some(snapshot_record("a", 2)), at(1));
         assert_eq!(state.queue.due(&Task::Ensure(source("a"))), Some(at(1)));
-        let reconciled = state.reconcile_source(&source("a"));
+        let reconciled = state.decide_ensure(&source("a"));
         let Some(Action::SetVerdict { verdict, .. }) = reconciled else {
             assert!(!reverts, "{reconciled:?}");
             return;
@@ -630,7 +650,7 @@ mod tests {
     fn recorded_failure_outlives_its_workload() {
         let mut state = moved_one(Health::Settled, &[("waves", "1")]);
         state.world.apply_workload(&key("moved"), Some(moved(Health::Failed)), &mut Vec::new());
-        let Reconciled::Act(Action::SetVerdict { verdict, .. }) = state.judge(&key("moved"), at(10)) else {
+        let Decided::Act(Action::SetVerdict { verdict, .. }) = state.judge(&key("moved"), at(10)) else {
             panic!("the failure is not recorded")
         };
         let scaled_to_zero = || Some(moved(Health::Settled));

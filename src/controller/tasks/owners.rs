@@ -1,26 +1,21 @@
-//! Snapshots: which owners one gets and loses, when a missing one is restored, and when an unused one is deleted.
-//!
-//! [`State::reconcile_object`] calls these functions.
+//! The owners of a snapshot, or of a source in bind mode: which ones it gets and loses.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{
-    event_texts::{self, Loss},
-    missing_snapshots::Conclusion,
-    reconciled::Reconciled,
-};
 use crate::{
+    cluster::{Api, ApiError, Usage, owners_but_our_own, owners_of_others},
     compact::CompactSet,
     controller::{
-        action::Action,
+        action::{Action, Outcome},
         queue::{ObjectStep, Task},
         reconcile::state::State,
     },
+    snapshot::Digest,
     world::{
-        FOUND_USERS, KnownSource, Name, Owner, Verified, World,
-        owners::{self, WantedOwners},
+        FOUND_USERS, KnownSource, MAX_OWNERS, Name, Owner, Verified, Version, World,
+        owners::{self, WantedOwners, at_most},
     },
 };
 
@@ -32,33 +27,13 @@ const BIND_DELAY_EACH: SignedDuration = SignedDuration::from_millis(5);
 const MAX_DELAYING: usize = 1000;
 /// How long a stale owner is kept: by then, a template's next owner is known.
 pub(crate) const UNBIND_DELAY: SignedDuration = SignedDuration::from_secs(3);
-/// How long a referenced snapshot may be unknown, because the watches are not in step with each other.
-const RESTORE_DELAY: SignedDuration = SignedDuration::from_secs(2);
-/// How long a snapshot that was bound is kept after its last use: far beyond any watch's lag. If it is needed again after
-/// all, it is recreated from the source.
-const RELEASED_GRACE: SignedDuration = SignedDuration::from_secs(15);
-/// How long a snapshot that was never bound is kept if it does not fit into the limit of bytes: longer than the API server
-/// works on the write that the snapshot was created for.
-const CROWDED_GRACE: SignedDuration = SignedDuration::from_secs(60);
 /// The most owners that one live read checks before they are added; the others follow. More of them would be a list of the
 /// whole namespace, which only slow tasks read, and with as many as a search finds, there might be further ones.
 const MAX_DOUBTFUL: usize = FOUND_USERS - 1;
-/// The most users of a lost snapshot that are read one by one, before the whole namespace is searched.
-const MAX_USERS_READ: usize = 3;
-
-/// The live read that is needed before these owners are removed; `None` if no owner needs one.
-pub(crate) fn verify<'o>(
-    world: &World,
-    name: &Name,
-    stale: impl Iterator<Item = &'o Owner>,
-) -> Option<Action> {
-    let owners = world.findings().doubtful(name, stale);
-    (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
-}
 
 impl State {
     /// Queues a check of the owners of a snapshot or bound object.
-    pub(super) fn enqueue_owners(&mut self, name: &Name, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_owners(&mut self, name: &Name, now: Timestamp) {
         if self.awaits_its_source(name) {
             self.world.snapshots_mut().rank_when_read(name);
         } else if self.world.exists(name) {
@@ -76,14 +51,8 @@ impl State {
         })
     }
 
-    /// Queues a restore of an object that may only be unknown yet. The delay also leaves time for a tool that deletes an
-    /// object in order to create it again, as `kubectl replace --force` does.
-    pub(super) fn enqueue_restore(&mut self, name: Name, now: Timestamp) {
-        self.queue.schedule(Task::Object(name, ObjectStep::Restore), now + RESTORE_DELAY);
-    }
-
     /// Adds the owners that a snapshot lacks. Stale owners are left for [`State::unbind`].
-    pub(super) fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
+    pub(in crate::controller) fn bind(&mut self, name: &Name, now: Timestamp) -> Option<Action> {
         let record = self.world.snapshot(name)?;
         let wanted = owners::wanted(&self.world, name, record);
         let (version, present, digest) = (record.version(), record.owners.clone(), record.digest);
@@ -115,7 +84,7 @@ impl State {
     }
 
     /// Removes a snapshot's stale owners.
-    pub(super) fn unbind(&mut self, name: &Name) -> Option<Action> {
+    pub(in crate::controller) fn unbind(&mut self, name: &Name) -> Option<Action> {
         let record = self.world.snapshot(name)?;
         let WantedOwners::Owners(wanted) = owners::wanted(&self.world, name, record) else {
             self.world.snapshots_mut().rank_when_read(name);
@@ -135,8 +104,63 @@ impl State {
         Some(Action::SetOwners { snapshot, version, owners, hazard, verify, own: false })
     }
 
+    /// Adds the missing owners, of which the first is a revision; with `unbind`, also removes confrev's owners that no longer use the object, once a live read has
+    /// shown it. Owners that others added stay. The last owner stays too: without owners, the object would never be deleted. An object that
+    /// only former users own is released.
+    pub(super) fn bind_bound(&mut self, name: &Name, unbind: bool, now: Timestamp) -> Option<Action> {
+        let world = &self.world;
+        let record = world.bound(name)?;
+        let all = owners::users(world, name);
+        let stale = |owner: &&Owner| !all.contains(*owner) && world.is_known(name, owner);
+        let has_stale = record.owners.iter().any(|owner| stale(&owner));
+        if world.is_released(name) {
+            self.enqueue_sweep(name, true, now);
+            return None;
+        }
+        if unbind && let Some(verify) = verify(world, name, record.owners.iter().filter(stale)) {
+            return Some(verify);
+        }
+        let kept: Vec<_> = record.owners.iter().filter(|owner| !(unbind && stale(owner))).cloned().collect();
+        let others = kept.iter().filter(|owner| !all.contains(*owner)).count();
+        let binding = owners::binding(&self.world, name, all.clone(), &record.owners);
+        let wanted = at_most(MAX_OWNERS.saturating_sub(others), binding, &record.owners);
+        let owners: CompactSet<_> = kept.into_iter().chain(wanted.iter().cloned()).collect();
+        if let Some(verify) = verify_removed(world, name, &wanted, &record.owners) {
+            return Some(verify);
+        }
+        let (version, changed) = (record.version.clone(), owners != record.owners && !owners.is_empty());
+        if has_stale && !unbind && !all.is_empty() {
+            self.queue.schedule(Task::Object(name.clone(), ObjectStep::Unbind), now + UNBIND_DELAY);
+        }
+        let owners = owners.into_iter().collect();
+        changed.then(|| Action::SetOwners {
+            snapshot: name.clone(),
+            version,
+            owners,
+            hazard: false,
+            verify: None,
+            own: unbind,
+        })
+    }
+
+    /// Applies the outcome of a write of owners.
+    pub(super) fn owners_finished(&mut self, name: &Name, outcome: Outcome, now: Timestamp) {
+        match outcome {
+            // Another version may exist by now.
+            Outcome::Impostor(version)
+                if self.world.snapshot(name).is_some_and(|record| record.version() == version) =>
+            {
+                self.apply_snapshot(name, None, now);
+            }
+            Outcome::OwnersSet(observed) => {
+                self.memory.remember_endangered(name.clone(), Arc::new(*observed), now);
+            }
+            _ => {}
+        }
+    }
+
     /// Records what a live read of owners found. `step`: the step that needed it.
-    pub(in crate::controller) fn owners_were_verified(
+    pub(super) fn owners_were_verified(
         &mut self,
         step: ObjectStep,
         name: &Name,
@@ -159,134 +183,21 @@ impl State {
             self.queue.schedule(Task::Object(name.clone(), ObjectStep::Unbind), now);
         }
     }
+}
 
-    /// Recreates a snapshot, or source in bind mode, that is referenced but missing.
-    pub(super) fn restore(&self, name: &Name) -> Option<Action> {
-        let world = &self.world;
-        // Nothing is known of a kind that is not watched, and every read would fail without the right to it.
-        if !self.config.source_kinds().contains(&name.object.kind) {
-            return None;
-        }
-        let content = self.memory.recall(name).map(Arc::clone);
-        // No watch may report the users of a bound object: its owners are read live.
-        let is_bound = content.as_ref().is_some_and(|content| content.is_bound_itself());
-        let referenced =
-            world.source_of_referenced(name).or_else(|| is_bound.then_some(&*name.object.name))?;
-        // A template records the second snapshot of a source under its own name: the snapshot's own identity takes
-        // precedence.
-        let remembered = content.as_ref().and_then(|content| content.identity());
-        let source = remembered.map_or(referenced, |identity| &identity.source).to_owned();
-        // A source in bind mode is recreated from memory only: its snapshots may hold any earlier content.
-        let bound_itself = *source == *name.object.name;
-        let copies = if bound_itself { Vec::new() } else { world.snapshots().twins(name, &source) };
-        let owners = if bound_itself { world.owners_by_use(name).into_iter().collect() } else { Vec::new() };
-        let staying = world.users().staying(name);
-        let users = staying.filter_map(|user| world.owner(user)).take(MAX_USERS_READ).collect();
-        Some(Action::Restore { snapshot: name.clone(), source, copies, content, owners, users })
-    }
-
-    /// Records a restore that found no content: the snapshot is lost, or another object has its name. Returns when to try
-    /// again; `None` once the loss is reported.
-    pub(in crate::controller) fn lose(
-        &mut self,
-        snapshot: &Name,
-        is_taken: bool,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        match self.missing.not_found(snapshot, now) {
-            Conclusion::KnownLost => return None,
-            Conclusion::Again(at) => return Some(at),
-            Conclusion::Lost => {}
-        }
-        if is_taken {
-            tracing::error!(%snapshot, "referenced snapshot is missing and another object has its name: pods of the \
-                 revisions that refer to it read that object");
-        } else {
-            tracing::error!(%snapshot, "referenced snapshot is missing and its content is lost: pods of the revisions \
-                 that refer to it do not start");
-        }
-        self.report_loss(snapshot, if is_taken { Loss::Taken } else { Loss::Lost }, now);
-        None
-    }
-
-    /// Reports a referenced snapshot that was missing, and was recreated or is lost.
-    pub(in crate::controller) fn report_loss(&mut self, snapshot: &Name, loss: Loss, now: Timestamp) {
-        let events = event_texts::loss(&self.world, snapshot, loss, now);
-        self.report(events, now);
-    }
-
-    /// Queues the deletion of an unused object.
-    pub(super) fn enqueue_sweep(&mut self, name: &Name, was_bound: bool, now: Timestamp) {
-        let since = *self.unused_since.entry(name.clone()).or_insert(now);
-        self.queue
-            .schedule(Task::Object(name.clone(), ObjectStep::Sweep), since + self.grace(name, was_bound));
-    }
-
-    /// How long an unused snapshot is kept. A snapshot that was never bound may be waiting for the write that it was
-    /// created for; one that lost its last user waits only for the watches to agree.
-    fn grace(&self, name: &Name, was_bound: bool) -> SignedDuration {
-        let most = if was_bound {
-            RELEASED_GRACE
-        } else if self
-            .world
-            .source_of_snapshot(name)
-            .is_some_and(|source| self.world.exceeds_bytes(&source, name))
-        {
-            CROWDED_GRACE
-        } else {
-            self.config.orphan_grace
-        };
-        self.config.orphan_grace.min(most)
-    }
-
-    /// Reports a snapshot that is deleted although it is among the newest that its source keeps.
-    fn report_dropped_snapshots(&mut self, name: &Name, now: Timestamp) {
-        let Some(source) = self.world.source_of_snapshot(name) else { return };
-        let world = &self.world;
-        let Some(known) = world.existing_source(&source) else { return };
-        if world.snapshots().is_among_newest(&source, name, known) && world.exceeds_bytes(&source, name) {
-            self.dropped_snapshots += 1;
-            let event = event_texts::snapshots_dropped(world, &source, now);
-            self.report(event, now);
-        }
-    }
-
-    /// When an object that is unused since then may be deleted.
-    pub(super) fn sweep_due(
-        &self,
-        name: &Name,
-        since: Timestamp,
-        was_bound: bool,
-        now: Timestamp,
-    ) -> Timestamp {
-        let due = since + self.grace(name, was_bound);
-        if self.world.has_unobserved_owner(name) { due.max(now + UNBIND_DELAY) } else { due }
-    }
-
-    /// Deletes an unused snapshot.
-    pub(super) fn sweep(&mut self, name: &Name, now: Timestamp) -> Reconciled {
-        let since = self.unused_since.get(name).copied();
-        let (Some(record), Some(since)) = (self.world.snapshot(name), since) else { return Reconciled::Done };
-        let wanted = owners::wanted(&self.world, name, record);
-        if wanted != WantedOwners::Owners(CompactSet::default()) {
-            if wanted == WantedOwners::Unknown {
-                self.world.snapshots_mut().rank_when_read(name);
-            }
-            return Reconciled::Done;
-        }
-        let due = self.sweep_due(name, since, !record.owners.is_empty(), now);
-        if due > now {
-            return Reconciled::Later(due);
-        }
-        let (version, digest) = (record.version(), record.digest);
-        self.report_dropped_snapshots(name, now);
-        Reconciled::Act(Action::Sweep { snapshot: name.clone(), version, digest })
-    }
+/// The live read that is needed before these owners are removed; `None` if no owner needs one.
+pub(crate) fn verify<'o>(
+    world: &World,
+    name: &Name,
+    stale: impl Iterator<Item = &'o Owner>,
+) -> Option<Action> {
+    let owners = world.findings().doubtful(name, stale);
+    (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
 }
 
 /// The live read that is needed before these owners are added to those that the object has; `None` if none of them is in
 /// doubt.
-pub(super) fn verify_removed(
+fn verify_removed(
     world: &World,
     name: &Name,
     wanted: &CompactSet<Owner>,
@@ -297,6 +208,108 @@ pub(super) fn verify_removed(
     (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
 }
 
+/// Whether the object's content matches its labels; false if the object is missing.
+pub(super) async fn is_sound<A: Api>(api: &A, snapshot: &Name, digest: &Digest) -> Result<bool, ApiError> {
+    let observed = api.read(&snapshot.namespace, &snapshot.object).await?;
+    Ok(observed.is_some_and(|observed| {
+        observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest))
+    }))
+}
+
+/// These owners, and those that others added. The object's managedFields show who added which.
+async fn beside_others<A: Api>(api: &A, object: &Name, owners: Vec<Owner>) -> Result<Vec<Owner>, ApiError> {
+    let Some(observed) = api.read(&object.namespace, &object.object).await? else { return Ok(owners) };
+    let others = owners_but_our_own(observed.json());
+    let more: Vec<_> =
+        others.into_iter().filter(|other| owners.iter().all(|owner| owner.uid != other.uid)).collect();
+    Ok(owners.into_iter().chain(more).collect())
+}
+
+/// Sets a snapshot's owners. If the collector may be deleting it, it is read again: older collectors delete what they
+/// judged before the owners changed (kubernetes#132632). A watch then reports the deletion while the content is remembered.
+async fn set_owners<A: Api>(
+    api: &A,
+    snapshot: &Name,
+    version: &Version,
+    owners: &[Owner],
+    hazard: bool,
+) -> Result<Outcome, ApiError> {
+    let observed = api.set_owners(&snapshot.namespace, &snapshot.object, version, owners).await?;
+    if !hazard {
+        return Ok(Outcome::Done);
+    }
+    if api.read(&snapshot.namespace, &snapshot.object).await?.is_none()
+        && let Some(identity) = observed.identity()
+    {
+        api.create_snapshot(&snapshot.namespace, &snapshot.object, identity, observed.json(), owners).await?;
+    }
+    Ok(Outcome::OwnersSet(Box::new(observed)))
+}
+
+/// Reads owners live, and checks whether they use a snapshot.
+pub(super) async fn read_owners<A: Api>(
+    api: &A,
+    snapshot: &Name,
+    owners: Vec<Owner>,
+) -> Result<Outcome, ApiError> {
+    let mut verified = Verified::default();
+    let usages = api.usages(&snapshot.namespace, &owners, &snapshot.object).await?;
+    for (owner, usage) in owners.into_iter().zip(usages) {
+        let same = match usage {
+            Usage::Used | Usage::Leaving => &mut verified.used,
+            Usage::Unused => &mut verified.unused,
+            Usage::Gone => &mut verified.deleted,
+        };
+        same.push(owner);
+    }
+    Ok(Outcome::Verified(verified))
+}
+
+/// Removes confrev's owners from a user's object that has left bind mode: otherwise it would be deleted with the workloads
+/// that used it. The object's managedFields show who added which.
+pub(super) async fn free<A: Api>(api: &A, name: &Name) -> Result<Outcome, ApiError> {
+    let Some(observed) = api.read(&name.namespace, &name.object).await? else { return Ok(Outcome::Done) };
+    if observed.is_bound_itself() || observed.identity().is_some() {
+        return Ok(Outcome::Done);
+    }
+    if let Some(others) = owners_of_others(observed.json()) {
+        let version =
+            Version { uid: observed.uid.clone(), resource_version: observed.resource_version.clone() };
+        api.set_owners(&name.namespace, &name.object, &version, &others).await?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// What a write of owners takes care of.
+pub(super) struct Care {
+    /// The garbage collector may be about to delete the object.
+    pub hazard: bool,
+    /// The digest that the object must state and hold to be a snapshot, unless this was checked before.
+    pub verify: Option<Digest>,
+    /// Remove no owners but confrev's: the object is a user's.
+    pub own: bool,
+}
+
+/// Sets the owners of an object.
+pub(super) async fn run<A: Api>(
+    api: &A,
+    snapshot: &Name,
+    version: Version,
+    mut owners: Vec<Owner>,
+    care: Care,
+) -> Result<Outcome, ApiError> {
+    if let Some(digest) = &care.verify
+        && !is_sound(api, snapshot, digest).await?
+    {
+        tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
+        return Ok(Outcome::Impostor(version));
+    }
+    if care.own {
+        owners = beside_others(api, snapshot, owners).await?;
+    }
+    set_owners(api, snapshot, &version, &owners, care.hazard).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,7 +318,7 @@ mod tests {
         resolve::{Health, Record},
         world::{
             SnapshotRecord, SourceRecord,
-            fixture::{digest, key, snapshot, snapshot_record, source, source_record},
+            fixture::{digest, snapshot, snapshot_record, source, source_record},
         },
     };
 
@@ -369,7 +382,8 @@ mod tests {
             assert_eq!(bind(&mut state), expected, "{what}");
             let due = unbinds.then(|| at(10) + UNBIND_DELAY);
             assert_eq!(state.queue.due(&step(ObjectStep::Unbind)), due, "{what}");
-            let sweep = workloads.is_empty().then(|| at(10) + RELEASED_GRACE);
+            let sweep =
+                workloads.is_empty().then(|| at(10) + crate::controller::tasks::sweep::RELEASED_GRACE);
             assert_eq!(state.queue.due(&step(ObjectStep::Sweep)), sweep, "{what}");
         }
     }
@@ -423,32 +437,6 @@ mod tests {
             assert_eq!([Bind, Unbind].map(is_due), expected, "{by:?} {is_used}");
             assert_eq!(state.unused_since.contains_key(&of_a(1)), !is_used, "{by:?} {is_used}");
         }
-    }
-
-    #[test]
-    fn unused_snapshot_is_kept_for_its_grace() {
-        let sweep = |state: &mut State, second| brief(&state.sweep(&of_a(1), at(second)));
-        for (owners, grace) in [(&[][..], 600), (&[&set("old")], 15)] {
-            let mut state = owned(&[], owners);
-            state.enqueue_sweep(&of_a(1), !owners.is_empty(), at(100));
-            state.enqueue_sweep(&of_a(1), !owners.is_empty(), at(105));
-            assert_eq!(
-                state.queue.due(&step(ObjectStep::Sweep)),
-                Some(at(100 + grace)),
-                "since its last use"
-            );
-            assert_eq!(sweep(&mut state, 100 + grace - 1), format!("later {}000", 100 + grace));
-            assert_eq!(sweep(&mut state, 100 + grace), "Sweep");
-        }
-        // The controller of its former user may still create a revision of the former template.
-        let mut state = owned(&[], &[&owner("web")]);
-        let moved = Record { uid: "web".into(), ..on(2, Health::Unobserved) };
-        state.world.apply_workload(&key("web"), Some(moved.clone()), &mut Vec::new());
-        state.unused_since.insert(of_a(1), at(0));
-        assert_eq!(sweep(&mut state, 20), "later 23000");
-        let observed = Record { health: Health::Progressing, ..moved };
-        state.world.apply_workload(&key("web"), Some(observed), &mut Vec::new());
-        assert_eq!(sweep(&mut state, 20), "Sweep");
     }
 
     /// Of a source with many snapshots, only the newest are checked at each read, and those for which the read was needed.

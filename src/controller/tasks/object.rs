@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
-use super::{reconciled::Reconciled, snapshot::UNBIND_DELAY, state::State};
+use super::{decided::Decided, owners::UNBIND_DELAY};
 use crate::{
-    controller::{action::Action, queue::ObjectStep},
+    controller::{action::Action, queue::ObjectStep, reconcile::state::State},
     world::Name,
 };
 
@@ -23,13 +23,13 @@ enum Kind {
 
 impl State {
     /// What to do for one object. What the object is now decides, and the step that is due.
-    pub(super) fn reconcile_object(&mut self, step: ObjectStep, name: &Name, now: Timestamp) -> Reconciled {
+    pub(super) fn decide_object(&mut self, step: ObjectStep, name: &Name, now: Timestamp) -> Decided {
         match (step, self.kind(name)) {
             (ObjectStep::Bind, Kind::Snapshot | Kind::BoundSnapshot) => self.bind(name, now).into(),
             (ObjectStep::Bind, Kind::Bound) => self.bind_bound(name, false, now).into(),
             // The controller of an owner may still create a revision that refers to the object.
             (ObjectStep::Unbind, _) if self.world.has_unobserved_owner(name) => {
-                Reconciled::Later(now + UNBIND_DELAY)
+                Decided::Later(now + UNBIND_DELAY)
             }
             (ObjectStep::Unbind, Kind::Snapshot | Kind::BoundSnapshot) => self.unbind(name).into(),
             (ObjectStep::Unbind, Kind::Bound) => self.bind_bound(name, true, now).into(),
@@ -37,9 +37,9 @@ impl State {
             (ObjectStep::Sweep, Kind::BoundSnapshot | Kind::Bound) => self.release(name, now),
             (ObjectStep::Restore, Kind::Other) => self.restore(name).into(),
             // The action reads live whether the object is in bind mode again.
-            (ObjectStep::Free, _) => Reconciled::Act(Action::Free(name.clone())),
+            (ObjectStep::Free, _) => Decided::Act(Action::Free(name.clone())),
             (ObjectStep::Bind | ObjectStep::Sweep | ObjectStep::Unbind, Kind::Other)
-            | (ObjectStep::Restore, _) => Reconciled::Done,
+            | (ObjectStep::Restore, _) => Decided::Done,
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a reconcile decides.
+//! What a task decides when it is due.
 
 use jiff::Timestamp;
 
@@ -6,7 +6,7 @@ use crate::controller::action::Action;
 
 /// What to do for a task now.
 #[derive(Debug)]
-pub(crate) enum Reconciled {
+pub(crate) enum Decided {
     /// Execute this action.
     Act(Action),
     /// Nothing.
@@ -15,7 +15,7 @@ pub(crate) enum Reconciled {
     Later(Timestamp),
 }
 
-impl From<Option<Action>> for Reconciled {
+impl From<Option<Action>> for Decided {
     fn from(action: Option<Action>) -> Self {
         action.map_or(Self::Done, Self::Act)
     }

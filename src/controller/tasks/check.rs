@@ -5,13 +5,19 @@
 
 use jiff::Timestamp;
 
-use super::{reconciled::Reconciled, state::State};
+use tokio::time::Instant;
+
+use super::decided::Decided;
 use crate::{
+    cluster::{Api, ApiError},
     controller::{
-        action::{Action, Moves},
+        action::{Action, Moves, Outcome},
         queue::Task,
+        reconcile::state::State,
     },
     resolve::{Observed, Record},
+    schema::{LONGEST_WAIT, Schemas},
+    server::Client,
     world::{Name, SourceRecord, WorkloadKey, World},
 };
 
@@ -70,7 +76,7 @@ impl State {
     }
 
     /// Checks the present content of a source, if a workload would move to it.
-    pub(super) fn check_schema(&self, source: &Name) -> Reconciled {
+    pub(super) fn check_schema(&self, source: &Name) -> Decided {
         let is_source = |(name, _): (Name, &SourceRecord)| name == *source;
         let needs = |of: (&WorkloadKey, &Record)| sources_to_check(&self.world, of).any(is_source);
         let is_needed = self.world.workloads_using(source).any(needs);
@@ -79,12 +85,7 @@ impl State {
 
     /// Applies the result of a check, for which the source was read. It says nothing about another version of the source, which is checked
     /// when it is read: the check took a while, and the watches may know more by now.
-    pub(in crate::controller) fn finish_check(
-        &mut self,
-        source: &Name,
-        observed: Option<&Observed>,
-        now: Timestamp,
-    ) {
+    pub(super) fn finish_check(&mut self, source: &Name, observed: Option<&Observed>, now: Timestamp) {
         let Some(known) = self.world.existing_source(source) else { return };
         let checked = observed.filter(|observed| {
             known.uid == observed.uid.as_str().into() && *known.resource_version == *observed.resource_version
@@ -95,13 +96,13 @@ impl State {
         }
     }
 
+    /// Records that there was no check: nothing says that the content matches its schema. It is checked again.
+    pub(super) fn was_not_checked(&mut self, source: &Name, error: &ApiError, now: Timestamp) {
+        self.set_check(source, &Err(format!("it was not checked: {error}").into()), now);
+    }
+
     /// Records the result of a check, or why there is none, of the known version of a source.
-    pub(in crate::controller) fn set_check(
-        &mut self,
-        source: &Name,
-        check: &Result<(), Box<str>>,
-        now: Timestamp,
-    ) {
+    pub(super) fn set_check(&mut self, source: &Name, check: &Result<(), Box<str>>, now: Timestamp) {
         let Some(known) = self.world.existing_source(source) else { return };
         let (record, failed) = (known.clone().checked(check), known.schema_failure().is_some());
         let next = self.checked_schemas.set(source, failed, check.is_err(), now);
@@ -111,6 +112,17 @@ impl State {
         self.update(now, |world, changes| world.set_read(source, Some(record), changes));
         self.enqueue_users(source, now);
     }
+}
+
+/// Reads a source and its schema live. What is read has the result.
+pub(crate) async fn check<A: Api>(api: &A, schemas: &Schemas, source: &Name) -> Result<Outcome, ApiError> {
+    let Some(present) = api.read(&source.namespace, &source.object).await? else {
+        return Ok(Outcome::Read(None));
+    };
+    let client = Client::default().of_namespace(&source.namespace);
+    let by = Instant::now() + LONGEST_WAIT;
+    let failure = schemas.failure_in_turn(api, (&client, by), &source.namespace, &present).await?;
+    Ok(Outcome::Read(Some(Box::new(present.checked(failure)))))
 }
 
 #[cfg(test)]
@@ -198,8 +210,8 @@ mod tests {
 
     /// Its turn at this second, and whether a check is queued.
     fn turn(state: &mut State, second: i64) -> (String, bool) {
-        let decided = match state.reconcile_roll(&key("web"), at(second)) {
-            Reconciled::Act(Action::Poke { moves, names_contents, .. }) => {
+        let decided = match state.decide_roll(&key("web"), at(second)) {
+            Decided::Act(Action::Poke { moves, names_contents, .. }) => {
                 let names: Vec<_> = moves.iter().map(|(source, _)| &*source.name).collect();
                 format!("{} {names_contents}", names.join(" "))
             }
@@ -259,7 +271,7 @@ mod tests {
         let failing = Some(Err("annotation confrev.dev/schema: it fails".into()));
         set_source(&mut state, "a", with_schema(source_record("a", 2), failing));
         state.enqueue_roll(&key("web"), at(0));
-        assert!(matches!(state.reconcile_roll(&key("web"), at(9)), Reconciled::Later(_)));
+        assert!(matches!(state.decide_roll(&key("web"), at(9)), Decided::Later(_)));
         let turn = state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(0), at(9)));
         let notes: Vec<_> = turn.events.into_iter().map(|event| event.note).collect();
         let refused = "to the present content was refused: the content of ConfigMap \"a\" is refused: annotation \

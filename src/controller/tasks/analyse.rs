@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{event_texts, gates::BAKE, reconciled::Reconciled, state::State, workload::is_rolling};
+use super::decided::Decided;
 use crate::{
     controller::{
         action::{Action, Analysed},
         queue::Task,
+        reconcile::{event_texts, gates::BAKE, rolls::is_rolling, state::State},
     },
     resolve::{AnalysisRun, EndedWave, RunState},
     world::{
@@ -31,7 +32,7 @@ const REREAD: SignedDuration = SignedDuration::from_mins(1);
 
 impl State {
     /// Queues a check of the waves of all sources that a workload uses.
-    pub(super) fn enqueue_analyses(&mut self, key: &WorkloadKey, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_analyses(&mut self, key: &WorkloadKey, now: Timestamp) {
         let Some(record) = self.world.workload(key) else { return };
         let sources: Vec<_> = record
             .uses
@@ -45,7 +46,7 @@ impl State {
     }
 
     /// Queues a check of the waves of a source that was read.
-    pub(super) fn enqueue_analysis(&mut self, source: &Name, now: Timestamp) {
+    pub(in crate::controller) fn enqueue_analysis(&mut self, source: &Name, now: Timestamp) {
         if self.may_be_analysed(source) {
             self.queue.schedule(Task::Analyse(source.clone()), now + SETTLE);
         }
@@ -59,9 +60,9 @@ impl State {
 
     /// Creates or reads the run of the wave that has ended, and refuses the content if the run failed. Before the first wave, reads
     /// its template.
-    pub(super) fn analyse(&mut self, source: &Name, now: Timestamp) -> Reconciled {
+    pub(super) fn analyse(&mut self, source: &Name, now: Timestamp) -> Decided {
         if self.world.awaits_sibling(source) {
-            return Reconciled::Later(now + SETTLE);
+            return Decided::Later(now + SETTLE);
         }
         let known = self.world.existing_source(source);
         let first = known.and_then(|known| {
@@ -74,20 +75,20 @@ impl State {
             Some(first) => {
                 self.world.analyses_mut().forget(source);
                 self.queue.schedule(Task::Analyse(first), now);
-                Reconciled::Done
+                Decided::Done
             }
             None => {
                 self.world.analyses_mut().forget(source);
-                Reconciled::Done
+                Decided::Done
             }
         }
     }
 
-    fn analyse_wave(&self, source: &Name, now: Timestamp) -> Reconciled {
-        let Some(known) = self.world.existing_source(source) else { return Reconciled::Done };
+    fn analyse_wave(&self, source: &Name, now: Timestamp) -> Decided {
+        let Some(known) = self.world.existing_source(source) else { return Decided::Done };
         let is_rolling = is_rolling(&self.queue, &self.rolls, now);
         let Some(spread) = self.world.spread(source, known, is_rolling, now) else {
-            return Reconciled::Done;
+            return Decided::Done;
         };
         let wanted = spread
             .ended()
@@ -95,7 +96,7 @@ impl State {
         let last = self.world.analyses().get(source);
         let end = |run: &str| {
             let (source, uid) = (source.clone(), known.uid.to_string());
-            Reconciled::Act(Action::EndAnalysis { source, uid, run: run.into() })
+            Decided::Act(Action::EndAnalysis { source, uid, run: run.into() })
         };
         if let Some(last) = last.filter(|last| last.run.state == RunState::Running) {
             // While a workload is not healthy for a moment, the run continues.
@@ -111,43 +112,43 @@ impl State {
             let progress = spread.progress();
             let is_over = progress.is_none_or(|progress| progress.moved >= progress.total);
             return match progress.and_then(|progress| progress.bakes_until) {
-                Some(until) => Reconciled::Later(until.min(now + BAKE)),
-                None if is_over => Reconciled::Done,
+                Some(until) => Decided::Later(until.min(now + BAKE)),
+                None if is_over => Decided::Done,
                 // The watches report most changes of health; a progress deadline only passes.
-                None => Reconciled::Later(now + BAKE),
+                None => Decided::Later(now + BAKE),
             };
         };
         let last = last.filter(|last| *last.run.name == *name).map(|last| (&last.run.state, last.at));
         if spread.is_aborted() && ended.is_start() {
-            return Reconciled::Done;
+            return Decided::Done;
         }
         if spread.is_aborted() {
             // A previous leader may have created it.
             let is_ended = matches!(last, Some((RunState::Undecided(_), _)));
-            return if is_ended { Reconciled::Done } else { end(&name) };
+            return if is_ended { Decided::Done } else { end(&name) };
         }
         let read = |after: SignedDuration, last: Timestamp| {
             let due = last + after;
-            if due > now { Reconciled::Later(due) } else { self.read_run(source, ended, &name) }
+            if due > now { Decided::Later(due) } else { self.read_run(source, ended, &name) }
         };
         match last {
             None | Some((RunState::Unknown, _)) => self.read_run(source, ended, &name),
             Some((RunState::Running, at)) => read(POLL, at),
-            Some((RunState::Successful, _)) => Reconciled::Done,
+            Some((RunState::Successful, _)) => Decided::Done,
             Some((RunState::Unavailable(_), at)) => read(AGAIN, at),
             Some((RunState::Undecided(_), at)) => read(REREAD, at),
             Some((RunState::Failed(why), at)) => {
                 let reason = format!("AnalysisRun {name} of wave {}: {why}", ended.wave);
                 let refuse = self.refuse_change(&self.world.change(source, known), &reason, now);
-                refuse.map_or_else(|| read(REREAD, at), Reconciled::Act)
+                refuse.map_or_else(|| read(REREAD, at), Decided::Act)
             }
         }
     }
 
-    fn read_run(&self, source: &Name, ended: EndedWave, name: &str) -> Reconciled {
-        let Some(known) = self.world.existing_source(source) else { return Reconciled::Done };
-        let Some(analysis) = known.spread.analysis.clone() else { return Reconciled::Done };
-        Reconciled::Act(Action::Analyse {
+    fn read_run(&self, source: &Name, ended: EndedWave, name: &str) -> Decided {
+        let Some(known) = self.world.existing_source(source) else { return Decided::Done };
+        let Some(analysis) = known.spread.analysis.clone() else { return Decided::Done };
+        Decided::Act(Action::Analyse {
             source: source.clone(),
             uid: known.uid.to_string(),
             digest: known.present.digests.current(),
@@ -172,7 +173,7 @@ impl State {
     }
 
     /// Records that a run judges nothing any more.
-    pub(in crate::controller) fn analysis_ended(&mut self, source: &Name, run: Box<str>, now: Timestamp) {
+    pub(super) fn analysis_ended(&mut self, source: &Name, run: Box<str>, now: Timestamp) {
         let run = AnalysisRun { name: run, state: RunState::Undecided("was terminated".into()) };
         self.world.analyses_mut().set(source, run, now);
         self.held_workloads.source_changed(&self.world, source);
@@ -200,19 +201,19 @@ mod tests {
     /// What is done about the analysis at this second.
     fn step(state: &mut State, second: i64) -> String {
         match state.analyse(&source("a"), at(second)) {
-            Reconciled::Done => "done".to_owned(),
-            Reconciled::Later(at) => format!("later {}", at.as_second()),
-            Reconciled::Act(Action::Analyse { wave, .. }) => format!("read wave {wave}"),
-            Reconciled::Act(Action::EndAnalysis { .. }) => "end".to_owned(),
-            Reconciled::Act(Action::SetVerdict { .. }) => "refuse".to_owned(),
-            Reconciled::Act(other) => format!("{other:?}"),
+            Decided::Done => "done".to_owned(),
+            Decided::Later(at) => format!("later {}", at.as_second()),
+            Decided::Act(Action::Analyse { wave, .. }) => format!("read wave {wave}"),
+            Decided::Act(Action::EndAnalysis { .. }) => "end".to_owned(),
+            Decided::Act(Action::SetVerdict { .. }) => "refuse".to_owned(),
+            Decided::Act(other) => format!("{other:?}"),
         }
     }
 
     /// The name of the run of the first wave.
     fn first_run(state: &mut State) -> Box<str> {
         match state.analyse(&source("a"), at(9)) {
-            Reconciled::Act(Action::Analyse { run, wave: 1, .. }) => run,
+            Decided::Act(Action::Analyse { run, wave: 1, .. }) => run,
             other => panic!("no run is needed: {other:?}"),
         }
     }
