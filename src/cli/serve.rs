@@ -38,11 +38,11 @@ const EXCLUDED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub(super) struct ServeOptions {
-    /// The address on which admission is served, over TLS.
-    #[arg(long, env = "CONFREV_LISTEN", default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
+    /// The address on which admission is served, over TLS. `[::]` includes IPv4.
+    #[arg(long, env = "CONFREV_LISTEN", default_value = "[::]:8443", value_name = "ADDRESS")]
     listen: SocketAddr,
     /// The address on which /healthz, /readyz and /metrics are served, in plain HTTP.
-    #[arg(long, env = "CONFREV_ADMIN_LISTEN", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
+    #[arg(long, env = "CONFREV_ADMIN_LISTEN", default_value = "[::]:8080", value_name = "ADDRESS")]
     admin_listen: SocketAddr,
     /// A mounted Secret with tls.crt and tls.key; re-read when it changes.
     #[arg(long, env = "CONFREV_TLS_DIR", value_name = "DIR")]
@@ -393,7 +393,7 @@ fn ended_early(task: &'static str, ended: &Result<(), tokio::task::JoinError>) -
 }
 
 async fn listen(option: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|source| ServeError::Listen { option, address, source })
+    server::listen(address).await.map_err(|source| ServeError::Listen { option, address, source })
 }
 
 /// The namespaces for which the webhooks are called.

@@ -233,14 +233,14 @@ fn program() -> Vec<Row> {
             json!(9443),
             DEPLOYMENT,
             "/spec/template/spec/containers/0/env/3",
-            json!({"name": "CONFREV_LISTEN", "value": "0.0.0.0:9443"}),
+            json!({"name": "CONFREV_LISTEN", "value": "[::]:9443"}),
         ),
         row(
             "adminPort",
             json!(9080),
             DEPLOYMENT,
             "/spec/template/spec/containers/0/env/3",
-            json!({"name": "CONFREV_ADMIN_LISTEN", "value": "0.0.0.0:9080"}),
+            json!({"name": "CONFREV_ADMIN_LISTEN", "value": "[::]:9080"}),
         ),
         option("webhookUrl", json!("https://127.0.0.1:9443"), "--webhook-url=https://127.0.0.1:9443"),
         row(
