@@ -9,9 +9,10 @@ use super::{
     failure::Failure,
     flags::DryRun,
     history::History,
+    impact,
     inventory::{self},
     objects::{Scope, Snapshot, source_name, text},
-    output::{self, Text},
+    output::{self, OutputFormat, Text},
     target::{Flags, Target},
 };
 use crate::{
@@ -46,6 +47,8 @@ pub(super) struct RestoredSource {
     pub(super) snapshot: String,
     /// The write: a patch of the source, or a new object.
     write: Write,
+    /// The source as it will be.
+    then: Value,
     /// The differences, as `diff` prints them.
     pub(super) difference: Text,
     /// A line about the write.
@@ -71,6 +74,7 @@ impl Restore {
             // A refusal comes before the question.
             restored.send(&target, true).await?;
         }
+        restored.print_effects(&target).await?;
         let only_try = matches!(self.dry_run, Some(DryRun::Client | DryRun::Server));
         if only_try || !(self.yes || confirm(&format!("write {snapshot} to {source}?"))?) {
             return output::print_line("nothing was written");
@@ -100,18 +104,35 @@ pub(super) async fn restored(
         // A source without snapshots does not get here.
         (None, None) => newest(target, &history).await?,
     };
-    let (write, difference, said) = match &history.present {
+    let (write, then, difference, said) = match &history.present {
         Some(present) => changed(&history, present, name, found)?,
         None => created(&history, name, found),
     };
     let snapshot = name.clone();
-    Ok(RestoredSource { history, snapshot, write, difference, said })
+    Ok(RestoredSource { history, snapshot, write, then, difference, said })
 }
 
 impl RestoredSource {
     /// Whether the source already has the content.
     pub(super) const fn changes_nothing(&self) -> bool {
         self.difference.is_empty() && matches!(self.write, Write::Patch(_))
+    }
+
+    /// Prints which workloads the write moves, and why it does not move others.
+    async fn print_effects(&self, target: &Target) -> Result<(), Failure> {
+        let (source, namespace) = (&self.history.source, &target.namespace);
+        let Ok(then) = Observed::read(source.kind, self.then.to_string().into_bytes()) else { return Ok(()) };
+        let then = target.strategies.apply(&target.api, namespace, then).await;
+        let then = then.map_err(|error| target.failure(error))?;
+        match impact::effects(target, &[(source.clone(), namespace.clone(), Some(then))]).await {
+            Ok(effects) => output::list(OutputFormat::Table, &effects, "no opted-in workload uses it"),
+            // The user may not read workloads.
+            Err(Failure::Refused(why)) => {
+                output::warn(&format!("which workloads roll is not known: {why}"));
+                Ok(())
+            }
+            Err(other) => Err(other),
+        }
     }
 
     /// Makes the write, or only tries it.
@@ -158,26 +179,33 @@ fn changed(
     present: &Observed,
     name: &String,
     snapshot: &Snapshot,
-) -> Result<(Write, Text, String), Failure> {
+) -> Result<(Write, Value, Text, String), Failure> {
     let (old, new) = diff::sides(history, std::slice::from_ref(name), false)?;
     let difference = diff::compare(&new, &old);
     let live: Value = serde_json::from_slice(present.json()).unwrap_or_default();
     let version = &live["metadata"]["resourceVersion"];
+    let mut then = live.clone();
+    if let Some(fields) = then.as_object_mut() {
+        fields.retain(|field, _| field != "data" && field != "binaryData");
+    }
     let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
     for field in ["data", "binaryData"] {
         let path = format!("/{field}");
         match (&snapshot.value[field], live[field].is_null()) {
             (Value::Null, true) => {}
             (Value::Null, false) => operations.push(json!({"op": "remove", "path": path})),
-            (value, _) => operations.push(json!({"op": "add", "path": path, "value": value})),
+            (value, _) => {
+                operations.push(json!({"op": "add", "path": path, "value": value}));
+                then[field] = value.clone();
+            }
         }
     }
     let said = format!("{} restored to the content of {name}", history.source);
-    Ok((Write::Patch(Value::Array(operations)), difference, said))
+    Ok((Write::Patch(Value::Array(operations)), then, difference, said))
 }
 
 /// A deleted source: it gets the content of the snapshot, and the labels that the snapshot copied from it.
-fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, Text, String) {
+fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, Value, Text, String) {
     let source = &history.source;
     let content = |object: &Value| Content::of(source.kind, object, false);
     let nothing = diff::Side { name: source.name.to_string(), content: content(&Value::Null) };
@@ -203,7 +231,7 @@ fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, Text, 
     let said = format!(
         "{source} created with the content of {name}; its own annotations are lost, and its labels except copied ones"
     );
-    (Write::Create(object), difference, said)
+    (Write::Create(object.clone()), object, difference, said)
 }
 
 /// Asks on the terminal. Without a terminal, the error says how to continue.

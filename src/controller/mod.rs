@@ -4,8 +4,8 @@
 //! action is decided from what is known at that time. Every replica keeps the world, because admission reads it; only the
 //! leader acts.
 //!
-//! The dependencies have one direction: `watch` feeds the world through `reconcile`, which fills the `queue`; `tasks` decide what
-//! to do, do it, and apply the answers to both; `run` drives them.
+//! `watch` feeds the world through `reconcile`, which fills the `queue`; `tasks` decide what to do, do it, and apply the answers to
+//! both; `run` drives them.
 
 mod action;
 mod config;

@@ -14,7 +14,7 @@ const MAX_REFUSED: usize = 20;
 /// How long an address is distrusted after one of its connections was cut, and the part of the connections that it may hold
 /// during that time. Otherwise it would open a new connection for each that is cut, and handshakes take time from others.
 const DISTRUST: Duration = Duration::from_secs(30);
-const DISTRUSTED_PART: usize = 8;
+const DISTRUSTED_PART: usize = 48;
 /// The number of known addresses at which those without connections are forgotten.
 const MAX_ADDRESSES: usize = 1024;
 

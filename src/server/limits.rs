@@ -37,8 +37,9 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 1024,
-            // An API server has a few connections; this is enough for many of them behind one address.
-            connections_per_address: 128,
+            // An API server sends each review on a connection of its own (HTTP/1.1, k8s.io/apiserver, webhook/client.go), and has at
+            // most 600 requests in flight by default (--max-requests-inflight and --max-mutating-requests-inflight).
+            connections_per_address: 768,
             requests: 1024,
             handshake: Duration::from_secs(5),
             header: Duration::from_secs(5),
@@ -46,10 +47,7 @@ impl Default for ServerLimits {
             idle: Duration::from_mins(5),
             age: Duration::from_mins(10),
             drain: Duration::from_secs(20),
-            // RFC 9113 recommends 100, for clients with one connection. The API server opens another one for more. On a connection
-            // that answers nothing, Go's client counts each request that timed out (`pendingResets` in its net/http), so a replica
-            // that hangs takes at most this many requests with it. The client's own ping finds it after 45 s.
-            streams: 16,
+            streams: 100, // RFC 9113 recommends no fewer; Go's client opens a further connection
             headers: 16 * 1024,
             ping: Duration::from_secs(20),
         }

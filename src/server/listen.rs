@@ -8,7 +8,7 @@ use std::{
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-/// Connections that wait to be accepted, at most, as in the standard library.
+/// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 1024;
 
 /// Listens on an address. `[::]` accepts IPv4 too, whatever the node's default (`bindv6only`); where the node has no IPv6, it means
@@ -25,6 +25,7 @@ fn listen_on(address: SocketAddr, create: impl Fn(Domain) -> io::Result<Socket>)
     let all = address.ip() == Ipv6Addr::UNSPECIFIED;
     match bound(address, &create) {
         Err(error) if all && error.kind() != io::ErrorKind::AddrInUse => {
+            tracing::warn!(%error, %address, "the node has no IPv6: listening on IPv4 alone");
             bound(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()), &create)
         }
         bound => bound,

@@ -1,4 +1,4 @@
-//! Reports: queues Events, and decides which one to write next.
+//! Reports: queues Events and notifications.
 
 use jiff::Timestamp;
 

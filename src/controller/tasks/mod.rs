@@ -1,7 +1,8 @@
 //! The tasks: what each decides when it is due, does, and learns from the answer.
 //!
 //! A task only names an object. Its action is decided from what is known at that moment: the world, the queue and the time. Each task
-//! has a file: its decision is a method of [`State`], its few API calls are a function `run`, and its end is again a method.
+//! has a file: its decision is a method of [`State`], its few API calls are a function that [`execute`] calls, and its end is again a
+//! method.
 
 mod analyse;
 mod analysis_run;

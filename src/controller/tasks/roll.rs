@@ -29,7 +29,7 @@ use crate::{
 const SNAPSHOT_PATIENCE: SignedDuration = SignedDuration::from_millis(300);
 /// How long a roll waits for a check of a schema before it is asked for again. The end of the check queues the roll.
 const CHECK_PATIENCE: SignedDuration = SignedDuration::from_secs(5);
-/// The pause of a workload that had changed before its roll./// The pause of a workload that had changed before its roll. Others may write it all the time, so the next write should
+/// The pause of a workload that had changed before its roll. Others may write it all the time, so the next write should
 /// follow the live read quickly.
 const CONFLICT_DELAY: SignedDuration = SignedDuration::from_millis(50);
 

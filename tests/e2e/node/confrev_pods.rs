@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use confrev_controlplane::{Nodes, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::shared::{LIMIT, cluster, confrev_pods, exclusive, running, wait_serving};
@@ -119,4 +120,51 @@ fn killed_replica_refuses_writes_only_briefly() {
         (all_refused, all_writes) = (all_refused + refused.len(), all_writes + count);
     }
     eprintln!("in all: {all_refused} of {all_writes} writes were refused");
+}
+
+/// A stopped process answers nothing, and ends no connection. The other replica answers meanwhile, and once the kubelet has noticed,
+/// nothing is refused.
+#[test]
+#[ignore = "it needs real nodes: make test-node"]
+fn stopped_replica_refuses_few_writes() {
+    let _alone = exclusive();
+    wait_serving(2);
+    let world = World::new("stopped");
+    let writers: Vec<_> = (0..WRITERS).map(|i| Writer::start_at(&world, &format!("written-{i}"))).collect();
+    let stopped = Stopped::new(&processes()[0]);
+    wait_for("the stopped replica to be unready", LIMIT, || {
+        let ready = |pod: &&Value| confrev_controlplane::is_ready(pod);
+        expect(&confrev_pods().iter().filter(ready).count(), &1)
+    });
+    let writes: Vec<_> = writers.into_iter().map(Writer::stop).collect();
+    let later = Writer::start(&world);
+    later.more(WRITERS * 10);
+    let later = later.stop();
+    drop(stopped);
+    for writes in &writes {
+        eprintln!("while a replica was stopped: {writes}");
+        assert!(writes.refused.len() < writes.count, "the other replica answers meanwhile: {writes}");
+    }
+    assert!(later.refused.is_empty(), "{later}");
+    wait_serving(2);
+}
+
+/// A process that is stopped until this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    /// `folder`: that of the process in `/proc`.
+    fn new(folder: &Path) -> Self {
+        let number = folder.file_name().and_then(|name| name.to_str()?.parse().ok());
+        let pid = number.and_then(Pid::from_raw).expect("a folder of /proc has the number of its process");
+        kill_process(pid, Signal::STOP).expect("the process can be stopped");
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // The kubelet may have ended it.
+        let _ = kill_process(self.0, Signal::CONT);
+    }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use confrev::server::ServerLimits;
 use confrev::telemetry::{Metrics, Readiness};
 use confrev::tls::CertificateSource;
+use confrev_controlplane::raise_descriptors;
+use futures::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ServerConfig;
@@ -193,6 +195,19 @@ async fn connections_per_address_are_limited() {
     two.closed().await;
     counted(&server, "max-connections-per-address").await;
     assert_eq!(one.get("/").await.unwrap().1, "ok");
+}
+
+/// An API server has up to 600 requests in flight, and a connection for each.
+#[tokio::test]
+async fn one_api_server_may_have_600_connections() {
+    raise_descriptors();
+    let (pair, server) = start(wide()).await;
+    let connect = || KeptConnection::new(server.address, &pair.certificate);
+    let connections = join_all((0..600).map(|_| connect())).await;
+    for _ in 0..2 {
+        let answers = join_all(connections.iter().map(|connection| connection.get("/"))).await;
+        assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|(code, _)| code.as_u16() == 200)));
+    }
 }
 
 #[tokio::test]

@@ -37,6 +37,12 @@ fn upgrade_and_choice_of_outage_lose_no_write() {
     let write = || cluster.get("deployment", world.name(), "written").expect("it is written");
     let carried = || write()["metadata"]["labels"]["confrev.dev/carried"] == "true";
     writer.more(ENOUGH);
+    let unmarked = || newer.metric("confrev_uncarried_reviews_total");
+    wait_for("the policies to mark each write", LIMIT, || {
+        let before = unmarked();
+        writer.more(ENOUGH);
+        if unmarked() > before { Err("a review had no mark") } else { Ok(()) }
+    });
     newer.kill();
     wait_for("a write to be stored with the mark", LIMIT, || carried().then_some(()));
     writer.more(ENOUGH);
