@@ -80,7 +80,7 @@ pub(crate) async fn serve() {
     let private = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
     let config = ServerConfig::builder().with_no_client_auth();
     let mut config = config.with_single_cert(vec![certificate.der().clone()], private).expect("a pair");
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     println!("{}", listener.local_addr().expect("an address").port());

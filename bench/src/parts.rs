@@ -114,7 +114,7 @@ pub(crate) fn rows(env: &Environment, rounds: usize) -> Vec<Row> {
     let workloads = (0..WORKLOADS).flat_map(|i| {
         Write::ALL.map(|(_, write)| {
             let mut object = deployment(&write.workload(i), std::slice::from_ref(&name));
-            // The controllers of the cluster ignore it.
+            // Its controller starts no ReplicaSet.
             object["spec"]["paused"] = json!(true);
             if let Write::Other = write {
                 object["metadata"]["labels"] = json!({});

@@ -68,7 +68,7 @@ impl Serving {
         self.validity().to
     }
 
-    /// The settings for a listener: TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1. With `clients`, every client needs a
+    /// The settings for a listener: TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2. With `clients`, every client needs a
     /// certificate.
     pub(super) fn server_config(&self, clients: Option<&Clients>) -> Arc<ServerConfig> {
         let versions = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
@@ -84,7 +84,10 @@ impl Serving {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        // In order of preference. API servers offer HTTP/2 to a loopback URL only, and that connection would be the one for all their
+        // reviews: a replica that hangs would be found out by a ping after 45 s. With HTTP/1.1, a review that times out ends its
+        // connection, as behind a Service (k8s.io/apiserver, webhook/client.go).
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
         Arc::new(config)
     }
 }

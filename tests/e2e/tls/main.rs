@@ -7,6 +7,7 @@ mod client_certificates;
 mod control_plane;
 mod limits;
 mod notifications;
+mod paused;
 mod processes;
 mod recorded_users;
 mod replica;

@@ -102,7 +102,7 @@ fn taken(workload: &Deployment) -> Result<(), String> {
 }
 
 /// Paused: its controller creates no ReplicaSets.
-fn workload(name: &str) -> Deployment {
+pub(crate) fn workload(name: &str) -> Deployment {
     let workload = json!({
         "metadata": { "name": name, "labels": { "confrev.dev/enabled": "true" } },
         "spec": { "paused": true, "replicas": 0, "selector": { "matchLabels": { "app": "load" } }, "template": template() },
