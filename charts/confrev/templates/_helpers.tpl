@@ -201,17 +201,25 @@ name itself if the annotation `sources` of neither template has it as a snapshot
 {{ .of }}.all(f, f in [{{ range $i, $field := .fields }}{{ if $i }}, {{ end }}{{ $field | quote }}{{ end }}])
 {{- end }}
 
+{{/* A CEL expression: an entry that is compared as a whole. The forms of an entry are lists that begin with their name: Kubernetes 1.37
+answers a comparison of an object with a list by an error, and a list with such elements is then equal to the other one. */}}
+{{- define "confrev.celWhole" -}}
+dyn([dyn("whole"), dyn({{ . }})])
+{{- end }}
+
 {{/* A CEL expression: an entry of `env`. */}}
 {{- define "confrev.celEnv" -}}
-!has({{ . }}.valueFrom) || size({{ . }}) != 2 || !has({{ . }}.name) || size({{ . }}.valueFrom) != 1 ? {{ . }} : (
+!has({{ . }}.valueFrom) || size({{ . }}) != 2 || !has({{ . }}.name) || size({{ . }}.valueFrom) != 1
+? {{ include "confrev.celWhole" . }} : (
 {{- range $field := list "configMapKeyRef" "secretKeyRef" }}
 {{- $of := printf "%s.valueFrom.%s" $ $field }}
 has({{ $of }})
 && has({{ $of }}.name) && has({{ $of }}.key)
 && size({{ $of }}) == (has({{ $of }}.optional) ? 3 : 2)
-? dyn([dyn({{ $ }}.name), dyn({{ $field | quote }}),
+? dyn([dyn({{ $field | quote }}), dyn({{ $ }}.name),
 dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "key" "optional") "kind" (trimSuffix "KeyRef" $field)) }})]) :
-{{- end }} {{ . }})
+{{- end }}
+{{ include "confrev.celWhole" . }})
 {{- end }}
 
 {{/* A CEL expression: an entry of `envFrom`. */}}
@@ -221,32 +229,33 @@ dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (lis
 has({{ $of }})
 && {{ include "confrev.celOnly" (dict "of" $ "fields" (list "prefix" $field)) }}
 && {{ include "confrev.celOnly" (dict "of" $of "fields" (list "name" "optional")) }}
-? dyn([dyn({{ $ }}.?prefix), dyn({{ $field | quote }}),
+? dyn([dyn({{ $field | quote }}), dyn({{ $ }}.?prefix),
 dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "optional") "kind" (trimSuffix "Ref" $field)) }})]) :
-{{ end }}{{ . }}
+{{ end }}{{ include "confrev.celWhole" . }}
 {{- end }}
 
 {{/* A CEL expression: a volume. */}}
 {{- define "confrev.celVolume" -}}
-size({{ . }}) != 2 ? {{ . }} :
+size({{ . }}) != 2 ? {{ include "confrev.celWhole" . }} :
 {{- range $field, $name := dict "configMap" "name" "secret" "secretName" }}
 {{- $of := printf "%s.%s" $ $field }}
 has({{ $of }})
 && {{ include "confrev.celOnly" (dict "of" $of "fields" (list $name "items" "defaultMode" "optional")) }}
-? dyn([dyn({{ $ }}.?name), dyn({{ $field | quote }}),
+? dyn([dyn({{ $field | quote }}), dyn({{ $ }}.?name),
 dyn({{ include "confrev.celReference" (dict "of" $of "name" $name "fields" (list "items" "defaultMode" "optional") "kind" $field) }})]) :
 {{- end }}
 has({{ . }}.projected)
 && {{ include "confrev.celOnly" (dict "of" (printf "%s.projected" .) "fields" (list "sources" "defaultMode")) }}
-? dyn([dyn({{ . }}.?name), dyn({{ . }}.projected.?defaultMode),
-dyn({{ . }}.projected.?sources.orValue([]).map(s, size(s) != 1 ? s :
+? dyn([dyn("projected"), dyn({{ . }}.?name), dyn({{ . }}.projected.?defaultMode),
+dyn({{ . }}.projected.?sources.orValue([]).map(s, size(s) != 1 ? {{ include "confrev.celWhole" "s" }} :
 {{- range $field := list "configMap" "secret" }}
 {{- $of := printf "s.%s" $field }}
 has({{ $of }})
 && {{ include "confrev.celOnly" (dict "of" $of "fields" (list "name" "items" "optional")) }}
 ? dyn([dyn({{ $field | quote }}),
 dyn({{ include "confrev.celReference" (dict "of" $of "name" "name" "fields" (list "items" "optional") "kind" $field) }})]) :
-{{- end }} s))]) : {{ . }}
+{{- end }} {{ include "confrev.celWhole" "s" }}))])
+: {{ include "confrev.celWhole" . }}
 {{- end }}
 
 {{/* A CEL expression: whether a volume has the form of the volume of `confrev.dev/mount`. */}}
