@@ -432,7 +432,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn address_with_refused_requests_has_fewer_connections() {
-        let connections = Connections::new(64, 16);
+        let connections = Connections::new(1024, 2 * DISTRUSTED_PART);
         let one = entered(&connections, 1);
         for _ in 0..MAX_REFUSED {
             assert!(one.refused_too_often().now_or_never().is_none());
