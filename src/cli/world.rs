@@ -319,7 +319,7 @@ impl ReadWorld {
         source: &ObjectName,
     ) -> Result<Option<(Name, Why<WorkloadKey>)>, Failure> {
         let Some(record) = self.world.workload(key) else { return Ok(None) };
-        let asked = self.world.existing_source(&Name::new(Arc::clone(&key.namespace), source.clone()));
+        let asked = self.world.existing_source(&key.beside(source.clone()));
         let pending = self.world.sources_of(key, record).filter(|(name, used, known)| {
             let decides = name.object == *source || asked.is_some_and(|asked| is_one_set(asked, known));
             decides && record.is_behind(used, &known.present)

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use confrev_core::{kinds::WorkloadKind, uid::Uid};
+use confrev_core::{kinds::WorkloadKind, snapshot::ObjectName, uid::Uid};
 use serde::Serialize;
+
+use crate::name::Name;
 
 /// The most names that one revision or workload may refer to: the default of `--max-reads`. Each name takes about 600 bytes in
 /// the controller's state, and a task if its snapshot is missing. Any user may create a revision, and no webhook sees it.
@@ -18,6 +20,13 @@ pub struct WorkloadKey {
     pub namespace: Arc<str>,
     /// Name.
     pub name: Arc<str>,
+}
+
+impl WorkloadKey {
+    /// An object in the workload's namespace, such as a source that it uses.
+    pub fn beside(&self, object: ObjectName) -> Name {
+        Name::new(Arc::clone(&self.namespace), object)
+    }
 }
 
 /// An ownerReference: it keeps a snapshot from garbage collection.

@@ -85,7 +85,7 @@ impl World {
     /// Whether it uses refused content of this source, and has a snapshot to go back to.
     pub fn returns(&self, key: &WorkloadKey, record: &Record, used: &Use) -> bool {
         let Some(held) = used.snapshot.as_ref().filter(|_| !used.on_hold) else { return false };
-        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let source = key.beside(used.source.clone());
         if self.is_excluded(used, &source) {
             return false;
         }

@@ -88,7 +88,7 @@ impl World {
                 && record.as_ref().and_then(|record| record.previous(source)) != Some(name)
             {
                 let previous = ObjectName::new(source.kind, Arc::clone(name));
-                changes.push(WorldChange::Owners(Name::new(Arc::clone(&key.namespace), previous)));
+                changes.push(WorldChange::Owners(key.beside(previous)));
             }
         }
         changes.push(WorldChange::Workload(key));
@@ -150,9 +150,7 @@ impl World {
             || record.is_marked
             || self.joining.contains_key(key)
             || self.is_returning(key, record)
-            || is_pending(record, |source| {
-                self.present(&Name::new(Arc::clone(&key.namespace), source.clone()))
-            })
+            || is_pending(record, |source| self.present(&key.beside(source.clone())))
     }
 
     /// The sources that a workload uses, as far as they exist and are known, each with the use.
@@ -188,7 +186,7 @@ impl World {
     pub fn awaits_source(&self, key: &WorkloadKey) -> bool {
         self.workloads.get(key).is_some_and(|record| {
             record.uses.iter().any(|used| {
-                let name = Name::new(Arc::clone(&key.namespace), used.source.clone());
+                let name = key.beside(used.source.clone());
                 self.sources.get(&name) == Some(&KnownSource::Unknown)
             })
         })

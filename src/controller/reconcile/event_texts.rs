@@ -220,7 +220,7 @@ pub(crate) fn changes(
     after: &Record,
 ) -> Vec<(Name, Arc<str>)> {
     let moves = moves(before, after).into_iter().filter(|(source, from, _)| *from != source.name);
-    let moves = moves.map(|(source, from, to)| (Name::new(Arc::clone(&key.namespace), source), from, to));
+    let moves = moves.map(|(source, from, to)| (key.beside(source), from, to));
     let moves = moves.filter(|(source, from, _)| !is_back(world, source, from));
     moves.map(|(source, _, to)| (source, to)).collect()
 }
@@ -244,10 +244,8 @@ pub(crate) fn roll(
         return event_on_workload(world, key, Reason::Carried, note.to_owned(), now).into_iter().collect();
     }
     let Some((first, ..)) = moves.first() else { return Vec::new() };
-    let related = source_ref(world, &Name::new(Arc::clone(&key.namespace), first.clone()));
-    let is_back = |source: &ObjectName, from: &Arc<str>| {
-        is_back(world, &Name::new(Arc::clone(&key.namespace), source.clone()), from)
-    };
+    let related = source_ref(world, &key.beside(first.clone()));
+    let is_back = |source: &ObjectName, from: &Arc<str>| is_back(world, &key.beside(source.clone()), from);
     let notes = moves.iter().map(|(source, from, to)| {
         let is_first = *from == source.name;
         if is_first {
@@ -265,7 +263,7 @@ pub(crate) fn roll(
     let mut events: Vec<_> = event.map(|event| Event { related, ..event }).into_iter().collect();
     for (source, from, to) in moves {
         let is_back = is_back(&source, &from);
-        let source = Name::new(Arc::clone(&key.namespace), source);
+        let source = key.beside(source);
         let count = world.workloads_using(&source).count();
         let workload = world.display_short(key);
         if is_back {
@@ -389,7 +387,7 @@ pub(crate) fn refusal(
 ) -> Vec<Event> {
     let Some(record) = world.workload(key) else { return Vec::new() };
     let has_change = |used: &&Use| {
-        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let source = key.beside(used.source.clone());
         let Some(known) = world.existing_source(&source).filter(|_| !used.on_hold) else { return false };
         used.snapshot.is_none() || !record.has_seen(&used.source, &known.present.digests)
     };
@@ -398,14 +396,12 @@ pub(crate) fn refusal(
     // One Event for each kind of refusal in a while: the message may differ each time, like that of a quota.
     let same = code.to_string();
     let note = format!("the roll to the present content was refused and will be retried: {message}");
-    let related = changed
-        .first()
-        .and_then(|first| source_ref(world, &Name::new(Arc::clone(&key.namespace), first.clone())));
+    let related = changed.first().and_then(|first| source_ref(world, &key.beside(first.clone())));
     let event = event_on_workload(world, key, Reason::RollRefused, note, now);
     let event = event.map(|event| Event { related, same: same.clone(), ..event });
     let mut events: Vec<_> = event.into_iter().collect();
     for source in changed {
-        let source = Name::new(Arc::clone(&key.namespace), source);
+        let source = key.beside(source);
         let workload = world.display_short(key);
         let note = format!(
             "the roll of {workload} to the present content was refused and will be retried: {message}"
@@ -452,7 +448,7 @@ pub(crate) fn pins(
     };
     let mut events = Vec::new();
     for used in world.pinned(&key.namespace, after).filter(|used| !was_so(used)) {
-        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let source = key.beside(used.source.clone());
         let held = used.snapshot.clone().unwrap_or_default();
         let (until, then) = match after.keys_of(&used.source) {
             None => ("the source changes again", ""),
@@ -490,7 +486,7 @@ pub(crate) fn unpins(
     ended.retain(|used| !is_kept_on(used));
     let mut events = Vec::new();
     for used in ended {
-        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let source = key.beside(used.source.clone());
         let held = used.snapshot.clone().unwrap_or_default();
         let now_used = after.uses.iter().find(|used| used.source == source.object);
         let end = match now_used.map(|used| &used.snapshot) {
@@ -541,7 +537,7 @@ pub(crate) fn holds(
     });
     let mut events = Vec::new();
     for (used, reason, what) in ended.chain(begun) {
-        let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+        let source = key.beside(used.source.clone());
         let note = format!("{} {what}", source.object);
         let on_source = format!("{} {what}", world.display_short(key));
         events.extend(events_on_both(world, (key, note), (&source, on_source), reason, now));

@@ -1,7 +1,5 @@
 //! What follows from the answer of a gate: when to ask it again, and its Events.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 
 use super::event_texts::{invalid_on_source, invalid_on_workload, refused_content};
@@ -57,7 +55,7 @@ pub(in crate::controller) fn reported(
         }
         Why::Closed(Closed::Invalid { of: Place::Source(source), why, .. })
         | Why::Set(SetWait::Invalid { source, why }) => {
-            let source = Name::new(Arc::clone(&key.namespace), source.clone());
+            let source = key.beside(source.clone());
             invalid_on_source(world, &source, why, now)
         }
         Why::Others(Wait::Invalid(why)) => {

@@ -3,8 +3,6 @@
 //! Whether a run exists, its result, and the moves that it judges are all in the cluster. The name of the run follows from the
 //! moves, so a new leader neither skips a run nor creates a second one.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 
 use super::decided::Decided;
@@ -37,7 +35,7 @@ impl State {
         let sources: Vec<_> = record
             .uses
             .iter()
-            .map(|used| Name::new(Arc::clone(&key.namespace), used.source.clone()))
+            .map(|used| key.beside(used.source.clone()))
             .filter(|name| self.may_be_analysed(name))
             .collect();
         for source in sources {

@@ -35,7 +35,7 @@ impl State {
             return;
         };
         let is_moved = record.ties.iter().filter(|(_, tie)| tie.moved.is_some()).any(|(source, _)| {
-            let name = Name::new(Arc::clone(&key.namespace), source.clone());
+            let name = key.beside(source.clone());
             self.world
                 .existing_source(&name)
                 .is_some_and(|known| self.world.change(&name, known).policy().is_limited())
@@ -106,7 +106,7 @@ impl State {
         let Some(record) = self.world.workload(key) else { return Decided::Done };
         let mut again: Option<Timestamp> = None;
         for used in record.uses.iter().filter(|used| !used.on_hold) {
-            let source = Name::new(Arc::clone(&key.namespace), used.source.clone());
+            let source = key.beside(used.source.clone());
             let Some(known) = self.world.existing_source(&source) else { continue };
             if used.excludes(&known.present.labels) {
                 continue;

@@ -2,8 +2,6 @@
 //!
 //! It says what the chain of gates says, so it decides nothing. A write requires the version of the source whose content it is about.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 
 use super::decided::Decided;
@@ -30,7 +28,7 @@ impl State {
         now: Timestamp,
     ) {
         let uses = before.into_iter().chain(self.world.workload(key)).flat_map(|record| &record.uses);
-        let sources = uses.map(|used| Name::new(Arc::clone(&key.namespace), used.source.clone()));
+        let sources = uses.map(|used| key.beside(used.source.clone()));
         let sources: Vec<_> = sources.filter(|source| self.is_reported(source)).collect();
         for source in sources {
             self.queue.schedule(Task::Publish(source), now + SETTLE);

@@ -1,9 +1,6 @@
 //! The roll of a workload: when a pending one is rolled, what its plan names, and what its answer says.
 
-use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
-};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -73,7 +70,7 @@ impl State {
     /// about contents.
     fn tries_other_content(&self, key: &WorkloadKey) -> bool {
         let is_other = |(source, content): &(ObjectName, Digest)| {
-            let name = Name::new(Arc::clone(&key.namespace), source.clone());
+            let name = key.beside(source.clone());
             self.world.existing_source(&name).is_some_and(|known| !known.present.digests.contains(content))
         };
         self.rolls.failed(key).is_some_and(|failed| failed.moves.iter().any(is_other))
@@ -145,7 +142,7 @@ impl State {
     /// content, and no other workload or check depends on it.
     fn may_take_newest(&self, key: &WorkloadKey, moves: &Moves) -> bool {
         let is_free = |(source, _): &(ObjectName, Digest)| {
-            let name = Name::new(Arc::clone(&key.namespace), source.clone());
+            let name = key.beside(source.clone());
             let known = self.world.existing_source(&name);
             known.is_some_and(|known| !known.spread.is_limited()) && !self.world.is_grouped(&name)
         };
@@ -169,7 +166,7 @@ impl State {
     /// Whether a source that the workload uses is being read: its settings may postpone the roll.
     fn reads_source(&self, key: &WorkloadKey, record: &Record) -> bool {
         record.uses.iter().any(|used| {
-            let read = Task::Read(Name::new(Arc::clone(&key.namespace), used.source.clone()));
+            let read = Task::Read(key.beside(used.source.clone()));
             self.queue.has(&read) && self.queue.failures(&read) == 0
         })
     }
@@ -177,7 +174,7 @@ impl State {
     /// Whether the snapshot of a source that a workload uses is about to be created. A later roll finds it.
     fn awaits_snapshot(&self, key: &WorkloadKey, record: &Record) -> bool {
         record.uses.iter().any(|used| {
-            let ensure = Task::Ensure(Name::new(Arc::clone(&key.namespace), used.source.clone()));
+            let ensure = Task::Ensure(key.beside(used.source.clone()));
             self.queue.has(&ensure) && self.queue.failures(&ensure) == 0
         })
     }
