@@ -307,7 +307,6 @@ pub(in crate::controller) async fn run<A: Api>(
 ) -> Result<Outcome, ApiError> {
     let VerdictSet { snapshot, before, verdict, .. } = &set;
     if !is_sound(api, snapshot, digest).await? {
-        tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
         return Ok(Outcome::Done);
     }
     let change = (annotations::VERDICT, verdict.text());

@@ -12,6 +12,7 @@ use crate::{
         queue::{ObjectStep, Task},
         reconcile::state::State,
     },
+    resolve::Observed,
     snapshot::Digest,
     world::{
         FOUND_USERS, KnownSource, MAX_OWNERS, Name, Owner, Verified, Version, World,
@@ -208,12 +209,24 @@ fn verify_removed(
     (!owners.is_empty()).then(|| Action::Verify { snapshot: name.clone(), owners })
 }
 
-/// Whether the object's content matches its labels; false if the object is missing.
+/// Whether the object's content matches its labels; false if the object is missing. What is no snapshot is left unchanged.
 pub(super) async fn is_sound<A: Api>(api: &A, snapshot: &Name, digest: &Digest) -> Result<bool, ApiError> {
     let observed = api.read(&snapshot.namespace, &snapshot.object).await?;
-    Ok(observed.is_some_and(|observed| {
-        observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest))
-    }))
+    let is_sound = observed.is_some_and(|observed| has_content(&observed, digest));
+    if !is_sound {
+        warn_of_impostor(snapshot);
+    }
+    Ok(is_sound)
+}
+
+/// Whether the object states that it is a snapshot of this content, and is one.
+pub(super) fn has_content(observed: &Observed, digest: &Digest) -> bool {
+    observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest))
+}
+
+/// Logs that an object stays as it is.
+pub(super) fn warn_of_impostor(snapshot: &Name) {
+    tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
 }
 
 /// These owners, and those that others added. The object's managedFields show who added which.
@@ -301,7 +314,6 @@ pub(super) async fn run<A: Api>(
     if let Some(digest) = &care.verify
         && !is_sound(api, snapshot, digest).await?
     {
-        tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
         return Ok(Outcome::Impostor(version));
     }
     if care.own {

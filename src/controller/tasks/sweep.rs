@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::owners::UNBIND_DELAY;
+use super::owners::{UNBIND_DELAY, has_content, warn_of_impostor};
 use crate::{
     cluster::{Api, ApiError, owners_of_others},
     compact::CompactSet,
@@ -15,6 +15,7 @@ use crate::{
         },
         tasks::decided::Decided,
     },
+    resolve::Observed,
     snapshot::Digest,
     world::{
         Name, Verified, Version,
@@ -107,6 +108,20 @@ impl State {
     }
 }
 
+/// Reads an object live that is to be deleted. If it is missing, or used after all, that is the outcome.
+async fn unused<A: Api>(api: &A, object: &Name) -> Result<Result<Observed, Outcome>, ApiError> {
+    let Some(observed) = api.read(&object.namespace, &object.object).await? else {
+        return Ok(Err(Outcome::Done));
+    };
+    // Each watch may lag or stall, and none reports a revision without its label.
+    let used = api.users_of(&object.namespace, &object.object).await?;
+    Ok(if used.is_empty() {
+        Ok(observed)
+    } else {
+        Err(Outcome::Verified(Verified { used, ..Verified::default() }))
+    })
+}
+
 /// Deletes a snapshot after a last live read: an object that only has the labels of one is left alone.
 pub(super) async fn sweep<A: Api>(
     api: &A,
@@ -114,33 +129,24 @@ pub(super) async fn sweep<A: Api>(
     version: &Version,
     digest: &Digest,
 ) -> Result<Outcome, ApiError> {
-    let Some(observed) = api.read(&snapshot.namespace, &snapshot.object).await? else {
-        return Ok(Outcome::Done);
+    let observed = match unused(api, snapshot).await? {
+        Ok(observed) => observed,
+        Err(ended) => return Ok(ended),
     };
-    let sound = observed.identity().is_some_and(|identity| observed.is_snapshot_of(&identity.source, digest));
-    // Each watch may lag or stall, and none reports a revision without its label.
-    let used = api.users_of(&snapshot.namespace, &snapshot.object).await?;
-    if !used.is_empty() {
-        return Ok(Outcome::Verified(Verified { used, ..Verified::default() }));
-    }
-    if sound && observed.uid == version.uid {
+    if has_content(&observed, digest) && observed.uid == version.uid {
         api.delete_snapshot(&snapshot.namespace, &snapshot.object, version).await?;
     } else {
-        tracing::warn!(%snapshot, "object has the labels of a snapshot but is not one: left unchanged");
+        warn_of_impostor(snapshot);
     }
     Ok(Outcome::Done)
 }
 
 /// Deletes a source in bind mode after a last live read: it must be unchanged since it was found to be unused.
 pub(super) async fn release<A: Api>(api: &A, object: &Name, version: &Version) -> Result<Outcome, ApiError> {
-    let Some(observed) = api.read(&object.namespace, &object.object).await? else {
-        return Ok(Outcome::Done);
+    let observed = match unused(api, object).await? {
+        Ok(observed) => observed,
+        Err(ended) => return Ok(ended),
     };
-    // Each watch may lag or stall, and none reports a revision without its label.
-    let used = api.users_of(&object.namespace, &object.object).await?;
-    if !used.is_empty() {
-        return Ok(Outcome::Verified(Verified { used, ..Verified::default() }));
-    }
     // Without an owner that confrev added, or with an owner that others added, deleting it is left to others.
     if !observed.is_bound_itself()
         || owners_of_others(observed.json()).is_none_or(|others| !others.is_empty())
