@@ -118,8 +118,7 @@ pub(super) async fn run(options: &ImpactOptions) -> Result<(), Failure> {
         let observed = Observed::read(source.name.kind, source.json.as_bytes().to_vec())
             .map_err(|error| manifests::error(file, source.name.kind.as_str(), &source.name.name, &error))?;
         let namespace = source.namespace.unwrap_or_else(|| target.namespace.clone());
-        let observed = target.strategies.apply(&target.api, &namespace, observed).await;
-        let observed = observed.map_err(|error| target.failure(error))?;
+        let observed = target.under_strategies(&namespace, observed).await?;
         changes.push((source.name, namespace, Some(observed)));
     }
     let effects = effects(&target, &changes).await?;

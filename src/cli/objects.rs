@@ -161,8 +161,7 @@ pub(super) async fn source(target: &Target, key: &SourceKey) -> Result<Option<Ob
     use crate::cluster::Api as _;
     let read = target.api.read(&key.0, &key.1).await.map_err(|error| target.failure(error))?;
     let Some(source) = read else { return Ok(None) };
-    let source = target.strategies.apply(&target.api, &key.0, source).await;
-    source.map(Some).map_err(|error| target.failure(error))
+    target.under_strategies(&key.0, source).await.map(Some)
 }
 
 impl Snapshot {

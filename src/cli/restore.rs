@@ -47,8 +47,6 @@ pub(super) struct RestoredSource {
     pub(super) snapshot: String,
     /// The write: a patch of the source, or a new object.
     write: Write,
-    /// The source as it will be.
-    then: Value,
     /// The differences, as `diff` prints them.
     pub(super) difference: Text,
     /// A line about the write.
@@ -104,12 +102,12 @@ pub(super) async fn restored(
         // A source without snapshots does not get here.
         (None, None) => newest(target, &history).await?,
     };
-    let (write, then, difference, said) = match &history.present {
+    let (write, difference, said) = match &history.present {
         Some(present) => changed(&history, present, name, found)?,
         None => created(&history, name, found),
     };
     let snapshot = name.clone();
-    Ok(RestoredSource { history, snapshot, write, then, difference, said })
+    Ok(RestoredSource { history, snapshot, write, difference, said })
 }
 
 impl RestoredSource {
@@ -118,12 +116,28 @@ impl RestoredSource {
         self.difference.is_empty() && matches!(self.write, Write::Patch(_))
     }
 
+    /// The source after the write.
+    fn then(&self) -> Value {
+        match &self.write {
+            Write::Create(object) => object.clone(),
+            Write::Patch(operations) => {
+                let present = self.history.present.as_ref().map(Observed::json).unwrap_or_default();
+                let mut object = serde_json::from_slice(present).unwrap_or_default();
+                let patch: json_patch::Patch = serde_json::from_value(operations.clone()).unwrap_or_default();
+                // It was made for this object.
+                let _ = json_patch::patch(&mut object, &patch);
+                object
+            }
+        }
+    }
+
     /// Prints which workloads the write moves, and why it does not move others.
     async fn print_effects(&self, target: &Target) -> Result<(), Failure> {
         let (source, namespace) = (&self.history.source, &target.namespace);
-        let Ok(then) = Observed::read(source.kind, self.then.to_string().into_bytes()) else { return Ok(()) };
-        let then = target.strategies.apply(&target.api, namespace, then).await;
-        let then = then.map_err(|error| target.failure(error))?;
+        let Ok(then) = Observed::read(source.kind, self.then().to_string().into_bytes()) else {
+            return Ok(());
+        };
+        let then = target.under_strategies(namespace, then).await?;
         match impact::effects(target, &[(source.clone(), namespace.clone(), Some(then))]).await {
             Ok(effects) => output::list(OutputFormat::Table, &effects, "no opted-in workload uses it"),
             // The user may not read workloads.
@@ -179,33 +193,26 @@ fn changed(
     present: &Observed,
     name: &String,
     snapshot: &Snapshot,
-) -> Result<(Write, Value, Text, String), Failure> {
+) -> Result<(Write, Text, String), Failure> {
     let (old, new) = diff::sides(history, std::slice::from_ref(name), false)?;
     let difference = diff::compare(&new, &old);
     let live: Value = serde_json::from_slice(present.json()).unwrap_or_default();
     let version = &live["metadata"]["resourceVersion"];
-    let mut then = live.clone();
-    if let Some(fields) = then.as_object_mut() {
-        fields.retain(|field, _| field != "data" && field != "binaryData");
-    }
     let mut operations = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})];
     for field in ["data", "binaryData"] {
         let path = format!("/{field}");
         match (&snapshot.value[field], live[field].is_null()) {
             (Value::Null, true) => {}
             (Value::Null, false) => operations.push(json!({"op": "remove", "path": path})),
-            (value, _) => {
-                operations.push(json!({"op": "add", "path": path, "value": value}));
-                then[field] = value.clone();
-            }
+            (value, _) => operations.push(json!({"op": "add", "path": path, "value": value})),
         }
     }
     let said = format!("{} restored to the content of {name}", history.source);
-    Ok((Write::Patch(Value::Array(operations)), then, difference, said))
+    Ok((Write::Patch(Value::Array(operations)), difference, said))
 }
 
 /// A deleted source: it gets the content of the snapshot, and the labels that the snapshot copied from it.
-fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, Value, Text, String) {
+fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, Text, String) {
     let source = &history.source;
     let content = |object: &Value| Content::of(source.kind, object, false);
     let nothing = diff::Side { name: source.name.to_string(), content: content(&Value::Null) };
@@ -231,7 +238,7 @@ fn created(history: &History, name: &str, snapshot: &Snapshot) -> (Write, Value,
     let said = format!(
         "{source} created with the content of {name}; its own annotations are lost, and its labels except copied ones"
     );
-    (Write::Create(object.clone()), object, difference, said)
+    (Write::Create(object), difference, said)
 }
 
 /// Asks on the terminal. Without a terminal, the error says how to continue.

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     cluster::{ApiError, KubeApi, Listed, connect},
     kinds::Kinds,
+    resolve::Observed,
     snapshot::{Rotated, is_namespace_name},
     telemetry::Metrics,
 };
@@ -299,6 +300,15 @@ impl Target {
         answer.map_or(String::new(), |answer| {
             answer["status"]["userInfo"]["username"].as_str().unwrap_or_default().to_owned()
         })
+    }
+
+    /// A source of this namespace under the strategy and the defaults that it inherits.
+    pub(super) async fn under_strategies(
+        &self,
+        namespace: &str,
+        source: Observed,
+    ) -> Result<Observed, Failure> {
+        self.strategies.apply(&self.api, namespace, source).await.map_err(|error| self.failure(error))
     }
 
     /// Converts an error into one for the users of the command line.
