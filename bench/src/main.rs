@@ -31,6 +31,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use std::{env, fs};
 
+use confrev_controlplane::binaries;
+
 use crate::environment::Environment;
 use crate::propagation::{Cost, Shape};
 use crate::requests::Kind;
@@ -295,9 +297,10 @@ fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost], kubernete
         extent.title,
     );
     text += &row::table(rows);
-    // The newest Kubernetes is the rule: the results of a chosen one are stored beside them.
-    let chosen = env::var("CONFREV_KUBERNETES").ok().filter(|version| !version.is_empty());
-    let name = chosen.map_or_else(|| extent.name.to_owned(), |version| format!("{}-{version}", extent.name));
+    // The results of an older Kubernetes are stored beside those of the newest.
+    let version = binaries::kubernetes();
+    let is_newest = binaries::versions().next() == Some(&version);
+    let name = if is_newest { extent.name.to_owned() } else { format!("{}-{version}", extent.name) };
     if costs.is_empty() {
         return write_file(folder, &format!("{name}.md"), &text);
     }

@@ -354,37 +354,43 @@ const KUBERNETES: &[Artifact] = &[
     binary("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
 ];
 
+/// The module of an older version.
+const fn older(
+    name: &'static str,
+    go_mod: &'static str,
+    go_sum: &'static str,
+    linker_values: &'static [&'static str],
+) -> GoModule {
+    GoModule { name, go_mod, go_sum, linker_values, patch: None, artifacts: KUBERNETES }
+}
+
 /// Older versions of Kubernetes, and the modules that replace those of the newest.
 pub(crate) const OLDER: &[(&str, GoModule)] = &[
     (
         "1.36",
-        GoModule {
-            name: "kubernetes-1.36",
-            go_mod: include_str!("../kubernetes-1.36/go.mod"),
-            go_sum: include_str!("../kubernetes-1.36/go.sum"),
-            linker_values: &[
+        older(
+            "kubernetes-1.36",
+            include_str!("../kubernetes-1.36/go.mod"),
+            include_str!("../kubernetes-1.36/go.sum"),
+            &[
                 "k8s.io/component-base/version.gitVersion=v1.36.3",
                 "k8s.io/component-base/version.gitMajor=1",
                 "k8s.io/component-base/version.gitMinor=36",
             ],
-            patch: None,
-            artifacts: KUBERNETES,
-        },
+        ),
     ),
     (
         "1.34",
-        GoModule {
-            name: "kubernetes-1.34",
-            go_mod: include_str!("../kubernetes-1.34/go.mod"),
-            go_sum: include_str!("../kubernetes-1.34/go.sum"),
-            linker_values: &[
+        older(
+            "kubernetes-1.34",
+            include_str!("../kubernetes-1.34/go.mod"),
+            include_str!("../kubernetes-1.34/go.sum"),
+            &[
                 "k8s.io/component-base/version.gitVersion=v1.34.4",
                 "k8s.io/component-base/version.gitMajor=1",
                 "k8s.io/component-base/version.gitMinor=34",
             ],
-            patch: None,
-            artifacts: KUBERNETES,
-        },
+        ),
     ),
 ];
 
