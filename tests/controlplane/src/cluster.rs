@@ -90,6 +90,19 @@ impl ControlPlane {
         Self::attach(&Facts::parse(&line)?, Some(supervisor))
     }
 
+    /// Why a control plane that this process has started no longer runs. `None` if it runs.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let supervisor = self.supervisor.as_ref()?;
+        let mut supervisor = supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = supervisor.0.try_wait();
+        match status {
+            Ok(Some(status)) => Some(format!("its supervisor: {status}")),
+            Ok(None) if self.state.is_dir() => None,
+            Ok(None) => Some(format!("{} was removed", self.state.display())),
+            Err(error) => Some(format!("its supervisor: {error}")),
+        }
+    }
+
     /// Kills a component (`etcd`, `kube-apiserver` and so on) of a control plane that this process has started itself.
     ///
     /// # Panics

@@ -80,6 +80,8 @@ struct Ended {
     again: String,
     /// What its failed tests printed.
     failures: String,
+    /// What the machine had left at its end, in words.
+    machine: String,
 }
 
 impl Ended {
@@ -172,17 +174,19 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     for line in summary(&ended) {
         eprintln!("controlplane: {line}");
     }
-    if let Some(problem) = problems.into_iter().next() {
-        return Err(problem);
+    if !problems.is_empty() {
+        return Err(problems.join("; "));
     }
     Ok(u8::from(ended.iter().any(|suite| !suite.has_passed)))
 }
 
-/// A line for each suite, failed ones last, each with the command that repeats it.
+/// A line for each suite, failed ones last, each with what the machine had left, and the command that repeats it.
 fn summary(ended: &[Ended]) -> Vec<String> {
     let (passed, failed): (Vec<_>, Vec<_>) = ended.iter().partition(|suite| suite.has_passed);
     let passed = passed.into_iter().map(Ended::line);
-    let failed = failed.into_iter().map(|suite| format!("{}; again: {}", suite.line(), suite.again));
+    let failed = failed
+        .into_iter()
+        .map(|suite| format!("{} ({}); again: {}", suite.line(), suite.machine, suite.again));
     passed.chain(failed).collect()
 }
 
@@ -228,26 +232,72 @@ fn lane(program: &OsString, arguments: &[OsString], board: &Board) -> Result<()>
         cargo.args(arguments).args(&suite.flags);
         let words = [program].into_iter().chain(arguments).map(|word| word.to_string_lossy().into_owned());
         let again: Vec<_> = words.chain(suite.flags.iter().cloned()).collect();
-        if suite.needs() == Needs::Nothing {
-            without_this_package(&mut cargo);
-        } else {
-            let control_plane = match &control_plane {
-                Some(running) => running,
-                None => control_plane.insert(ControlPlane::start()?),
-            };
-            inside(&mut cargo, &Facts::load(control_plane.state_dir())?)?;
-        }
         let log = logs.log(&format!("suite-{}", suite.name.replace(' ', "-")));
         let start = Instant::now();
-        let has_passed = run_suite(&mut cargo, &suite.name, &log, board)?.success();
+        let has_passed = if suite.needs() == Needs::Nothing {
+            without_this_package(&mut cargo);
+            run_suite(&mut cargo, &suite.name, &log, board)?.success()
+        } else {
+            run_on_control_plane(&mut cargo, &suite.name, &log, board, &mut control_plane)?
+        };
         let seconds = start.elapsed().as_secs();
         let failures = failures(&String::from_utf8_lossy(&fs::read(&log).unwrap_or_default()));
-        let suite = Ended { name: suite.name, has_passed, seconds, again: again.join(" "), failures };
+        let again = again.join(" ");
+        let suite = Ended { name: suite.name, has_passed, seconds, again, failures, machine: machine() };
         let mut ended = locked(&board.ended);
         show(&suite.line(), &log);
         ended.push(suite);
     }
     Ok(())
+}
+
+/// Runs a suite on the lane's control plane, or on a new one if there is none. If the control plane ends meanwhile, its tests say
+/// nothing: that is reported, and the suite runs again, once, on a new one. Returns whether it passed.
+fn run_on_control_plane(
+    cargo: &mut Command,
+    name: &str,
+    log: &Path,
+    board: &Board,
+    running: &mut Option<ControlPlane>,
+) -> Result<bool> {
+    let mut attempt = || -> Result<(bool, bool)> {
+        let control_plane = match &*running {
+            Some(running) => running,
+            None => running.insert(ControlPlane::start()?),
+        };
+        inside(cargo, &Facts::load(control_plane.state_dir())?)?;
+        let has_passed = run_suite(cargo, name, log, board)?.success();
+        let ended = control_plane.ended();
+        if let Some(reason) = &ended {
+            eprintln!("controlplane: the control plane of {name} ended ({reason}); {}", machine());
+            *running = None;
+        }
+        Ok((has_passed, ended.is_some()))
+    };
+    match attempt()? {
+        (false, true) => Ok(attempt()?.0),
+        (has_passed, _) => Ok(has_passed),
+    }
+}
+
+/// What the machine has left, in words. A full disk or memory fails tests with misleading errors.
+fn machine() -> String {
+    let free = |folder: &Path| {
+        let mib = rustix::fs::statvfs(folder).map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >> 20);
+        mib.map_or_else(|e| e.to_string(), |mib| format!("{mib} MiB"))
+    };
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory =
+        memory.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap_or("unknown").trim();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+    let processes = processes.filter(|entry| entry.file_name().to_str().is_some_and(is_process)).count();
+    format!(
+        "free: {} in {}, {} here, {memory} of memory; {processes} processes",
+        free(&env::temp_dir()),
+        env::temp_dir().display(),
+        free(Path::new(".")),
+    )
 }
 
 /// What the failed tests of a suite printed, from its output. Without backtraces and objects of namespaces, and no more
@@ -376,8 +426,10 @@ mod tests {
             seconds,
             again: format!("cargo test --test {name}"),
             failures: String::new(),
+            machine: "no memory".to_owned(),
         });
-        let expected = ["passed in    5 s: unit", "FAILED in   70 s: core; again: cargo test --test core"];
+        let expected =
+            ["passed in    5 s: unit", "FAILED in   70 s: core (no memory); again: cargo test --test core"];
         assert_eq!(summary(&ended), expected);
     }
 

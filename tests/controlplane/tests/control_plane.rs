@@ -152,6 +152,22 @@ fn every_suite_runs_once_on_a_control_plane() {
     assert_eq!((code, text.as_str()), (Some(1), ""));
 }
 
+/// Its tests could not pass, and say nothing about why.
+#[test]
+fn suite_runs_again_if_its_control_plane_ended() {
+    let mark = std::env::temp_dir().join(format!("confrev-ended-{}", std::process::id()));
+    let ends = format!("*bad) if mkdir {}; then rm -r $CONFREV_CONTROL_PLANE; exit 101; fi", mark.display());
+    let mut run = Command::new(env!("CARGO_BIN_EXE_controlplane"));
+    let script = CARGO.replace("*bad) echo a reason; exit 101", &ends);
+    assert_ne!(script, CARGO);
+    run.args(["suites", "--", "sh", "-c", &script, "cargo", "test"]).env("CONFREV_LANES", "1");
+    let output = run.output().unwrap();
+    fs::remove_dir(mark).unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert_eq!(text.matches("the control plane of bad ended").count(), 1, "{text}");
+}
+
 /// Starts a supervisor and returns it with its state folder.
 fn serve(stdin: Stdio) -> (Child, std::path::PathBuf) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_controlplane"));
