@@ -157,6 +157,17 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "migrate",
+        &[
+            ("What do other tools roll in this namespace?", "kubectl confrev migrate"),
+            (
+                "Replace Reloader's annotations, without a restart",
+                "kubectl confrev migrate --from reloader --yes",
+            ),
+            ("Manifests as they become", "kubectl confrev migrate -f web.yaml --opt-in -o yaml"),
+        ],
+    ),
+    (
         "prune",
         &[
             ("Which snapshots can be deleted, and why", "kubectl confrev prune"),

@@ -29,6 +29,7 @@ mod line;
 mod lint;
 mod lint_report;
 mod manifests;
+mod migrate;
 mod moves;
 mod notifications;
 mod objects;
@@ -112,6 +113,8 @@ enum Command {
     Render(render::RenderOptions),
     /// Check manifests as admission would, without a cluster: settings, schemas, references and the order of an apply.
     Lint(lint::LintOptions),
+    /// Show which workloads other tools roll (Reloader, Wave, checksums, kustomize), and what becomes of each with confrev.
+    Migrate(Box<migrate::MigrateOptions>),
     /// Show which snapshots can be deleted, and why or why not.
     Prune(prune::PruneOptions),
     /// Check whether confrev works in the cluster: certificates, webhooks, leader, guard, rights.
@@ -231,6 +234,7 @@ impl Command {
             Self::Revoke(options) => revoke::run(&options).await,
             #[cfg(feature = "dashboard")]
             Self::Dashboard(options) => dashboard::run(&options).await,
+            Self::Migrate(options) => migrate::run(&options).await,
             Self::Prune(options) => prune::run(&options).await,
             Self::Check(options) => check::run(&options).await,
             Self::Version(options) => version::run(&options).await,

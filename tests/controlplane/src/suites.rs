@@ -180,7 +180,7 @@ pub fn run(program: &OsString, arguments: &[OsString]) -> Result<u8> {
     Ok(u8::from(ended.iter().any(|suite| !suite.has_passed)))
 }
 
-/// A line for each suite, failed ones last, each with what the machine had left, and the command that repeats it.
+/// A line for each suite, failed ones last, with the resources that the machine had left, and with the command that repeats it.
 fn summary(ended: &[Ended]) -> Vec<String> {
     let (passed, failed): (Vec<_>, Vec<_>) = ended.iter().partition(|suite| suite.has_passed);
     let passed = passed.into_iter().map(Ended::line);

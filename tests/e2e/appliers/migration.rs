@@ -56,12 +56,16 @@ fn hash() -> serde_json::Value {
 #[test]
 fn migration_of_a_namespace_restarts_nothing() {
     let _confrev = running();
-    let mut page = Page::with_another_tool(("note", "x"), &json!({}));
+    let reloader = ("reloader.stakater.com/auto", "true");
+    let mut page = Page::with_another_tool(reloader, &json!({}));
     let before = page.replica_sets("web");
     page.reader.open("docs/migrating.md", "A namespace without a restart");
     let said = page.types_in_its_namespace("kubectl confrev impact --opt-in ");
     assert!(said.contains("Deployment/web") && said.contains("yes"), "{said}");
     page.types_in_its_namespace("kubectl label namespace ");
+    let said = page.types_in_its_namespace("kubectl confrev migrate --namespace ");
+    assert!(said.contains("Deployment/web in namespace ") && said.contains(" migrated"), "{said}");
+    assert_eq!(page.world.live(&web())["metadata"]["annotations"][reloader.0], serde_json::Value::Null);
     let said = page.types_in_its_namespace("kubectl confrev status ");
     assert!(said.contains("not protected"), "{said}");
     page.world.apply(&config_map("demo", "green")).ok();
@@ -70,6 +74,26 @@ fn migration_of_a_namespace_restarts_nothing() {
         page.world.kubectl(&["rollout", "restart", "deployment/web"]).ok();
         page.world.resolves_to(&web(), "demo", "green")
     });
+}
+
+#[test]
+fn migrate_shows_the_rows_of_the_page() {
+    let _confrev = running();
+    let mut page = Page::of(World::new("migrating"));
+    let of_reloader = |name: &str, sources: &[&str], annotations: serde_json::Value| {
+        let workload = Workload::new(Kind::Deployment, name, sources).replicas(0).enabled(None);
+        let mut manifest = workload.manifest();
+        manifest["metadata"]["annotations"] = annotations;
+        page.world.apply(&manifest).ok();
+    };
+    of_reloader("api", &["demo", "other"], json!({"configmap.reloader.stakater.com/reload": "demo"}));
+    let every = json!({
+        "reloader.stakater.com/auto": "true",
+        "deployment.reloader.stakater.com/pause-period": "5m",
+    });
+    of_reloader("web", &["demo"], every);
+    page.reader.open("docs/migrating.md", "What is there");
+    page.reader.says("kubectl confrev migrate");
 }
 
 #[test]

@@ -11,6 +11,8 @@ use crate::helm::{find, render};
 use crate::rights::{Right, rights};
 
 const PLACE: &str = "people";
+/// The annotation by which Wave finds a workload.
+const WAVE: &str = "wave.pusher.com/update-on-config-change=true";
 /// The kinds whose workloads roll, as the commands name them.
 const KINDS: [(&str, &str); 5] = [
     ("apps/v1", "Deployment"),
@@ -146,6 +148,7 @@ fn roles_of_users_hold_exactly_what_commands_need() {
             "tree deployment/deployment",
             "history demo",
             "impact demo",
+            "migrate",
             "prune",
             "version",
         ] {
@@ -184,6 +187,8 @@ fn roles_of_users_hold_exactly_what_commands_need() {
     let annotate = |note: &str| {
         bare.cluster.kubectl(&["annotate", "configmap", "demo", "--namespace", PLACE, note]).run().ok();
     };
+    bare.cluster.kubectl(&["annotate", "deployment/deployment", WAVE, "--namespace", PLACE]).run().ok();
+    operator.does("migrate --yes");
     annotate("confrev.dev/waves=1");
     for line in ["waves demo", "waves abort demo", "waves demo", "waves retry demo"] {
         operator.does(line);

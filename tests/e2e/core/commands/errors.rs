@@ -16,7 +16,7 @@ struct Row {
     works: &'static [&'static str],
 }
 
-const ROWS: [Row; 20] = [
+const ROWS: [Row; 21] = [
     Row {
         command: "status",
         wrong: (&["--outptu", "json"], "'--output'"),
@@ -119,6 +119,12 @@ const ROWS: [Row; 20] = [
         missing: None,
         // The command would serve forever. Here, it ends before it writes anything.
         works: &["--output", "never-written"],
+    },
+    Row {
+        command: "migrate",
+        wrong: (&["--from", "helm"], "'--from"),
+        missing: None,
+        works: &["--from", "wave"],
     },
     Row { command: "prune", wrong: (&["-A", "-n", "a"], "cannot be used with"), missing: None, works: &[] },
     // `check` reports a missing object as a finding, not as an error.

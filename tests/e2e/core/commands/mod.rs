@@ -7,6 +7,7 @@ mod errors;
 mod goldens;
 mod group_waves;
 mod joining;
+mod migrate;
 mod moves;
 mod partial_rights;
 mod plans;

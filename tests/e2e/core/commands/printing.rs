@@ -60,6 +60,7 @@ fn output_of_commands_cannot_control_the_terminal() {
         (&["status", "-o", "yaml"], 0),
         (&["impact", "demo"], 0),
         (&["prune"], 0),
+        (&["migrate"], 0),
         (&["status", &format!("web{HOSTILE}")], 1),
         (&["show", &format!("pod/{HOSTILE}")], 2),
     ] {

@@ -205,6 +205,7 @@ fn every_command_names_a_missing_namespace() {
         "resume web",
         "restore demo",
         "revoke demo",
+        "migrate",
         "prune",
     ] {
         let said = confrev(&[&line.split(' ').collect::<Vec<_>>()[..], &["-n", "no-such"]].concat());
