@@ -18,6 +18,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         &[
             ("All opted-in workloads of the namespace", "kubectl confrev status"),
             ("Those of an app, in all namespaces", "kubectl confrev status -A -l app=web"),
+            ("Those that do not roll", "kubectl confrev status -A --state pending,refused"),
             ("One workload, for a program", "kubectl confrev status deployment/web -o json"),
         ],
     ),

@@ -81,9 +81,13 @@ pub(super) async fn run(options: &PruneOptions) -> Result<(), Failure> {
     }
     output::list(options.output.output, &verdicts, "no snapshots")?;
     let going = verdicts.iter().filter(|verdict| verdict.goes).count();
-    if going > 0 {
-        let what = if options.yes { "deleted" } else { "can be deleted: --yes deletes them" };
-        output::note(&format!("{going} {what}"));
+    if !verdicts.is_empty() {
+        let what = match (going, options.yes) {
+            (0, _) => "can be deleted",
+            (_, true) => "were deleted",
+            (_, false) => "can be deleted: --yes deletes them",
+        };
+        output::note(&format!("{going} of {} {what}", output::count(verdicts.len(), "snapshot")));
     }
     Ok(())
 }

@@ -160,12 +160,7 @@ impl RestoredSource {
                 target.patch(&path, "application/json-patch+json", operations, dry_run).await
             }
         };
-        match sent {
-            Err(Failure::Api(error)) if error.is_conflict() => {
-                Err(Failure::Refused(format!("{source} was changed at the same time: try again")))
-            }
-            other => other.map(drop),
-        }
+        sent.map(drop)
     }
 }
 

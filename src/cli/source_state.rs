@@ -62,6 +62,26 @@ pub(super) enum SourceState {
 }
 
 impl SourceState {
+    /// All states.
+    pub(super) const ALL: [Self; 16] = [
+        Self::Current,
+        Self::AsWritten,
+        Self::Absent,
+        Self::Bound,
+        Self::Live,
+        Self::AsCreated,
+        Self::Paused,
+        Self::Pinned,
+        Self::Held,
+        Self::SourceGone,
+        Self::Unknown,
+        Self::Pending,
+        Self::SecretsOff,
+        Self::Refused,
+        Self::KeyMissing,
+        Self::Missing,
+    ];
+
     /// The word for this state.
     pub(super) const fn word(self) -> &'static str {
         match self {

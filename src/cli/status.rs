@@ -16,7 +16,7 @@ use super::{
     objects::{OptedIn, Scope, label},
     output::{self, OutputFlag, OutputFormat, Row},
     pauses,
-    source_state::{self, UsedSource},
+    source_state::{self, SourceState, UsedSource},
     target::{Flags, Target},
     unprotected::{self, Unprotected},
 };
@@ -27,6 +27,8 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The reason of a workload that confrev has not decided on.
 const UNDECIDED: &str = "admitted while confrev did not answer";
+/// The state of a workload that is not opted in yet, or whose template is not.
+const NOT_PROTECTED: &str = "not protected";
 
 /// Options of `status`.
 #[derive(Debug, Args)]
@@ -39,6 +41,9 @@ pub(super) struct StatusOptions {
     /// In all namespaces.
     #[arg(short = 'A', long, conflicts_with_all = ["namespace", "workload"])]
     all_namespaces: bool,
+    /// Only workloads in one of these states, as in the column STATE, such as pending,refused.
+    #[arg(long, value_name = "STATE", value_delimiter = ',', value_parser = state_word, conflicts_with = "workload")]
+    state: Vec<&'static str>,
     /// Check every two seconds, and print the table again when it changes.
     #[arg(short, long)]
     watch: bool,
@@ -102,10 +107,29 @@ impl Row for WorkloadStatus {
     }
 }
 
+impl WorkloadStatus {
+    /// Whether this is its state, or that towards one of its sources.
+    fn is_in(&self, state: &str) -> bool {
+        match &self.template {
+            Some(of_template) => of_template.starts_with(state),
+            None if state == SourceState::Current.word() => self::state(&self.sources) == state,
+            None => self.sources.iter().any(|used| used.standing.word() == state),
+        }
+    }
+}
+
+/// Reads a state. On a command line, it may have `-` in place of spaces.
+fn state_word(text: &str) -> Result<&'static str, String> {
+    let words = || SourceState::ALL.map(SourceState::word).into_iter().chain([NOT_PROTECTED]);
+    let wanted = text.trim().replace('-', " ").to_lowercase();
+    let known = || words().map(|word| word.replace(' ', "-")).collect::<Vec<_>>().join(", ");
+    words().find(|word| *word == wanted).ok_or_else(|| format!("no such state: use {}", known()))
+}
+
 /// The state of a Rollout that takes its template from another workload; `None` for all others.
 pub(super) fn template_state(inventory: &Inventory, workload: &OptedIn) -> Option<String> {
     let (of, is_opted_in) = inventory.template_of(workload)?;
-    Some(if is_opted_in { format!("see {of}") } else { format!("not protected: {of} is not opted in") })
+    Some(if is_opted_in { format!("see {of}") } else { format!("{NOT_PROTECTED}: {of} is not opted in") })
 }
 
 /// Runs the command.
@@ -150,6 +174,9 @@ fn nothing(scope: &Scope, options: &StatusOptions) -> String {
         Scope::All => "any namespace".to_owned(),
         Scope::Namespace(namespace) => format!("namespace {namespace}"),
     };
+    if !options.state.is_empty() {
+        return format!("no workloads that are {} in {place}", options.state.join(" or "));
+    }
     format!(
         "no opted-in workloads{} in {place}: label a workload {}=true to opt it in",
         labels.unwrap_or_default(),
@@ -187,6 +214,7 @@ async fn rows(
         (row.namespace.clone(), name)
     };
     rows.sort_by_key(name);
+    rows.retain(|row| options.state.is_empty() || options.state.iter().any(|state| row.is_in(state)));
     Ok(rows)
 }
 
@@ -201,7 +229,7 @@ fn not_protected(workload: &Unprotected<'_>, show_namespace: bool) -> WorkloadSt
         rollout: "-",
         sources: Vec::new(),
         reasons: vec![format!("its next deployment opts it in (namespace: {}=next)", annotations::ENABLED)],
-        template: Some("not protected".to_owned()),
+        template: Some(NOT_PROTECTED.to_owned()),
     }
 }
 
@@ -283,4 +311,20 @@ pub(super) fn state(sources: &[UsedSource]) -> String {
         return "current".to_owned();
     }
     said.iter().map(|(standing, name)| format!("{}: {name}", standing.word())).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_of_a_command_line_are_those_shown() {
+        assert_eq!(state_word("source-gone"), Ok("source gone"));
+        assert_eq!(state_word("not-protected"), Ok("not protected"));
+        assert_eq!(state_word("Pending"), Ok("pending"));
+        let error = state_word("broken").unwrap_err();
+        assert!(error.contains("use current, as-written, ") && error.ends_with("not-protected"), "{error}");
+        let words: BTreeSet<_> = SourceState::ALL.map(SourceState::word).into();
+        assert_eq!(words.len(), SourceState::ALL.len());
+    }
 }

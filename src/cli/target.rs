@@ -276,7 +276,14 @@ impl Target {
         let full = format!("{path}?fieldManager=kubectl-confrev{dry_run}");
         let body = body.to_string().into_bytes();
         let bytes = self.api.call("patch", Method::PATCH, full, content_type, body).await;
-        parse(&bytes.map_err(|error| self.failure(error))?, path)
+        let failure = |error| match error {
+            // The API server says no more if the test of a JSON patch fails.
+            ApiError::Refused { code: 422, message, .. } if message.starts_with(REJECTED) => {
+                Failure::Refused("the object was changed at the same time: try again".to_owned())
+            }
+            other => self.failure(other),
+        };
+        parse(&bytes.map_err(failure)?, path)
     }
 
     /// Creates an object, and returns it as the API server stored it.
@@ -333,6 +340,8 @@ impl Target {
     }
 }
 
+/// The start of the API server's message about a request that it rejects without a reason.
+const REJECTED: &str = "the server rejected our request";
 /// What to do if the API server could not call confrev.
 pub(super) const UNANSWERED: &str = ": is confrev running? see kubectl confrev check";
 

@@ -12,6 +12,7 @@ use super::{
     holds::{self, HoldRule, Holds},
     misplaced, mount,
     optin::{Giver, OptIn, opt_in, was_decided_on},
+    other_tools,
     plan::{Plan, Planned, To},
     policy::Policy,
     set::set_of,
@@ -290,6 +291,7 @@ impl<'r> Resolver<'r> {
         self.report_unused_names(&used);
         self.report_holds();
         self.warnings.extend(misplaced::warnings(self.request));
+        self.warnings.extend(other_tools::warning(self.request));
         self.warnings.dedup();
         resolution.live = std::mem::take(&mut self.now_live);
         self.record_health();

@@ -64,6 +64,28 @@ fn keys_without_effect_are_reported_once() {
     assert_eq!(world.admit(&object, Some(&admitted.object)).decision.warnings, [""; 0]);
 }
 
+/// It is reported when it is new on an opted-in workload, or when the workload opts in with it.
+#[test]
+fn restarts_by_another_tool_are_reported_once() {
+    let mut world = World::default();
+    world.set("demo", json!({"a": "1"}));
+    let auto = "reloader.stakater.com/auto";
+    let mut object = deployment(&["demo"]);
+    let plain = world.admit(&object, None).object;
+    annotate(&mut object, auto, "true");
+    let mut out = object.clone();
+    out["metadata"]["labels"][annotations::ENABLED] = json!("false");
+    assert_eq!(world.admit(&out, None).decision.warnings, [""; 0], "confrev does not roll it");
+    for old in [None, Some(&plain), Some(&out)] {
+        let admitted = world.admit(&object, old);
+        let [warning] = &admitted.decision.warnings[..] else { panic!("{:?}", admitted.decision.warnings) };
+        assert!(warning.contains(auto) && warning.contains("Reloader also restarts Deployment"), "{warning}");
+        assert_eq!(world.admit(&object, Some(&admitted.object)).decision.warnings, [""; 0]);
+    }
+    annotate(&mut object, auto, "false");
+    assert_eq!(world.admit(&object, None).decision.warnings, [""; 0]);
+}
+
 #[test]
 fn missing_reference_is_reported_denied_or_allowed() {
     let mut world = world("blue");

@@ -1,14 +1,24 @@
-//! The sources that another tool follows.
+//! The sources that other tools follow.
 
 use std::collections::BTreeSet;
 
 use crate::snapshot::{ObjectName, SourceKind, is_object_name};
 
-/// What the sources' own annotations say to Reloader; `None`: this is not known of all of them.
-pub(super) type Matching = Option<BTreeSet<ObjectName>>;
+/// What the sources' own annotations say to Reloader.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Marks {
+    /// Those that a workload with `search` follows.
+    pub(super) matching: BTreeSet<ObjectName>,
+    /// Those that no workload follows.
+    pub(super) ignored: BTreeSet<ObjectName>,
+    /// The kinds of which the annotations are not known.
+    pub(super) unread: BTreeSet<SourceKind>,
+    /// If given, the annotations of these sources alone are known.
+    pub(super) only: Option<BTreeSet<ObjectName>>,
+}
 
-/// The sources that a tool follows.
-#[derive(Debug, Default)]
+/// The sources that one tool follows.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Followed {
     /// All ConfigMaps, and all Secrets.
     all: [bool; 2],
@@ -20,19 +30,21 @@ pub(super) struct Followed {
     excluded: BTreeSet<ObjectName>,
     /// Names that are regular expressions.
     pub(super) patterns: Vec<String>,
+    /// Whether the annotations of the sources count.
+    reads_marks: bool,
 }
 
 impl Followed {
-    /// Every ConfigMap and every Secret.
+    /// Every ConfigMap and every Secret, whatever their annotations say.
     pub(super) fn everything() -> Self {
         Self { all: [true; 2], ..Self::default() }
     }
 
-    /// Reads an annotation by the parts of its key, before and behind the domain. Whether it says which sources are followed.
+    /// Reads an annotation of Reloader by the parts of its key, before and behind the domain. Whether it says which sources are followed.
     pub(super) fn read(&mut self, prefix: &str, name: &str, text: &str) -> bool {
-        let is_true = text == "true";
+        let is_true = parse_bool(text) == Some(true);
         match (prefix, name) {
-            ("", "auto") if text == "false" => return false,
+            ("", "auto") if parse_bool(text) == Some(false) => return false,
             ("", "auto") => self.every([is_true; 2]),
             ("configmap", "auto") => self.every([is_true, false]),
             ("secret", "auto") => self.every([false, is_true]),
@@ -43,7 +55,26 @@ impl Followed {
             ("secrets.exclude", "reload") => self.exclude(SourceKind::Secret, text),
             _ => return false,
         }
+        self.reads_marks = true;
         true
+    }
+
+    /// Whether the source is followed; `None` if an annotation of it decides that, and is not known.
+    pub(super) fn follows(&self, source: &ObjectName, marks: &Marks) -> Option<bool> {
+        if self.excluded.contains(source) {
+            return Some(false);
+        }
+        let is_read = !marks.unread.contains(&source.kind);
+        let is_named =
+            self.all[usize::from(source.kind == SourceKind::Secret)] || self.names.contains(source);
+        if is_named && self.reads_marks {
+            return is_read.then(|| !marks.ignored.contains(source));
+        }
+        if is_named || !self.searches {
+            return Some(is_named);
+        }
+        let is_known = is_read && marks.only.as_ref().is_none_or(|only| only.contains(source));
+        is_known.then(|| marks.matching.contains(source) && !marks.ignored.contains(source))
     }
 
     fn every(&mut self, all: [bool; 2]) {
@@ -63,26 +94,17 @@ impl Followed {
     fn exclude(&mut self, kind: SourceKind, list: &str) {
         self.excluded.extend(items(list).map(|item| ObjectName::new(kind, item)));
     }
-
-    fn is_one_of_all(&self, source: &ObjectName) -> bool {
-        self.all[usize::from(source.kind == SourceKind::Secret)]
-    }
-
-    /// Whether the source's own annotations decide.
-    pub(super) fn depends_on_marks(&self, source: &ObjectName) -> bool {
-        self.searches && !self.is_one_of_all(source) && !self.names.contains(source)
-    }
-
-    /// Whether the source is followed.
-    pub(super) fn contains(&self, source: &ObjectName, matching: &Matching) -> bool {
-        let is_marked = |source: &ObjectName| matching.as_ref().is_some_and(|marked| marked.contains(source));
-        !self.excluded.contains(source)
-            && (self.is_one_of_all(source)
-                || self.names.contains(source)
-                || (self.searches && is_marked(source)))
-    }
 }
 
 fn items(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|item| !item.is_empty())
+}
+
+/// A boolean as Go's `strconv.ParseBool` reads it, which Reloader uses.
+pub(super) fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
 }

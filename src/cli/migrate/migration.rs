@@ -6,10 +6,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::followed::{Followed, Matching};
+use super::followed::{Followed, Marks};
 use crate::{
     annotations::{self, pointer_token},
-    resolve::Workload,
+    resolve::{NamespaceOptIn, hold_text},
     snapshot::{ObjectName, SourceKind},
 };
 
@@ -38,151 +38,248 @@ pub(super) struct Found {
     pub(super) becomes: String,
 }
 
+/// A part of a template that a tool left: its JSON pointer below the template, and what is there.
+#[derive(Clone, Debug)]
+pub(super) struct Left {
+    at: String,
+    /// A JSON pointer below the part, and the value there by which it is recognised.
+    known_by: (&'static str, Value),
+}
+
 /// How a workload comes from other tools.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Migration {
     /// What was found.
     pub(super) found: Vec<Found>,
+    /// Whether the workload gets `confrev.dev/secrets`.
+    pub(super) asks_for_secrets: bool,
     /// Why it cannot be migrated now.
-    pub(super) blocked: Option<String>,
-    /// Whether a tool rolled it, so that confrev is to.
-    pub(super) joins: bool,
-    /// Whether a tool leaves it alone because of an annotation, so that confrev is to do the same.
-    pub(super) stays_out: bool,
-    /// The annotations of the workload that go.
-    removed: BTreeSet<String>,
+    blocked: Option<String>,
+    /// Why it cannot be migrated without a restart.
+    needs_restart: Option<String>,
+    /// What the tools follow.
+    follows: Vec<Followed>,
+    /// The positions in `found` of what says so.
+    following: Vec<usize>,
+    /// The position of an annotation that keeps a tool away.
+    off: Option<usize>,
+    /// Whether a tool rolls it, so that confrev is to.
+    joins: bool,
+    /// Whether no tool rolls it, so that confrev is not to either.
+    stays_out: bool,
+    /// The annotations of the workload that go, with their values.
+    removed: BTreeMap<String, String>,
     /// The settings that it gets.
-    pub(super) settings: BTreeMap<&'static str, String>,
-    /// The JSON pointers, below the template, of what a tool left there. Items of a list come in the order of the list.
-    pub(super) left: Vec<String>,
+    settings: BTreeMap<&'static str, String>,
+    /// What tools left in the template. Items of a list come in the order of the list.
+    left: Vec<Left>,
 }
 
 /// What becomes of something that does no harm.
-pub(super) const LEFT: &str = "stays; --opt-in removes it";
+const STAYS: &str = "stays; --opt-in removes it";
 
 impl Migration {
+    /// Why it is not migrated, in a namespace that says this about its workloads; `None` if it is.
+    pub(super) fn blocked(
+        &self,
+        value: &Value,
+        opt_in: bool,
+        namespace: Option<NamespaceOptIn>,
+    ) -> Option<String> {
+        let label = value["metadata"]["labels"][annotations::ENABLED].as_str();
+        let key = annotations::ENABLED;
+        if self.blocked.is_some() {
+            return self.blocked.clone();
+        }
+        if self.joins && label == Some("false") {
+            return Some(format!("its label {key}: \"false\" keeps it out"));
+        }
+        if opt_in || self.removed.is_empty() && self.settings.is_empty() {
+            return None;
+        }
+        let needs_restart = self.needs_restart.clone();
+        needs_restart.or_else(|| match (self.joins, label, namespace) {
+            (false, ..) | (_, _, None) | (true, None, Some(NamespaceOptIn::Next)) => None,
+            (true, Some(_), _) => (!self.settings.is_empty()).then(|| {
+                "it is opted in, so its settings would restart pods: give --opt-in to accept that".to_owned()
+            }),
+            (true, None, Some(NamespaceOptIn::Now)) => Some(
+                "its namespace opts it in, so the write would restart pods: give --opt-in to accept that"
+                    .to_owned(),
+            ),
+            (true, None, Some(NamespaceOptIn::Out)) => Some(format!(
+                "no tool would roll it: label its namespace {key}=next before, or give --opt-in"
+            )),
+        })
+    }
+
     /// The write, as operations of a JSON patch. With `opt_in`, it opts the workload in by its own label, and removes what a tool left
-    /// in the template; otherwise it touches annotations alone. Empty if nothing changes.
+    /// in the template; otherwise it touches metadata alone. Empty if nothing changes.
     pub(super) fn patch(&self, value: &Value, template: &str, opt_in: bool) -> Vec<Value> {
-        let metadata = |key: &str| format!("/metadata/annotations/{}", pointer_token(key));
-        let mut operations: Vec<_> =
-            self.removed.iter().map(|key| json!({"op": "remove", "path": metadata(key)})).collect();
-        if !self.settings.is_empty() && !value["metadata"]["annotations"].is_object() {
-            operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+        let annotation = |key: &str| format!("/metadata/annotations/{}", pointer_token(key));
+        let mut operations = Vec::new();
+        for (key, text) in &self.removed {
+            operations.push(json!({"op": "test", "path": annotation(key), "value": text}));
+            operations.push(json!({"op": "remove", "path": annotation(key)}));
         }
-        for (key, setting) in &self.settings {
-            operations.push(json!({"op": "add", "path": metadata(key), "value": setting}));
-        }
-        let label = match (self.stays_out, opt_in && self.joins) {
-            (true, _) => Some("false"),
-            (false, true) => Some("true"),
-            (false, false) => None,
-        };
-        if let Some(label) = label.filter(|label| value["metadata"]["labels"][annotations::ENABLED] != *label)
-        {
-            if !value["metadata"]["labels"].is_object() {
-                operations.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
+        let mut add = |map: &str, key: &str, text: &str| {
+            if value["metadata"][map][key] == *text {
+                return;
             }
-            let path = format!("/metadata/labels/{}", pointer_token(annotations::ENABLED));
-            operations.push(json!({"op": "add", "path": path, "value": label}));
+            let path = format!("/metadata/{map}");
+            let is_there = |operation: &Value| operation["path"] == *path;
+            if !value["metadata"][map].is_object() && !operations.iter().any(is_there) {
+                operations.push(json!({"op": "add", "path": path, "value": {}}));
+            }
+            operations
+                .push(json!({"op": "add", "path": format!("{path}/{}", pointer_token(key)), "value": text}));
+        };
+        for (key, setting) in &self.settings {
+            add("annotations", key, setting);
+        }
+        if self.stays_out {
+            add("labels", annotations::ENABLED, "false");
+        } else if opt_in && self.joins {
+            add("labels", annotations::ENABLED, "true");
         }
         if opt_in && !self.stays_out {
             // From the end, so that the positions in a list stay.
-            let left = self.left.iter().rev();
-            operations.extend(left.map(|at| json!({"op": "remove", "path": format!("{template}{at}")})));
+            for Left { at, known_by: (below, known) } in self.left.iter().rev() {
+                let path = format!("{template}{at}");
+                operations.push(json!({"op": "test", "path": format!("{path}{below}"), "value": known}));
+                operations.push(json!({"op": "remove", "path": path}));
+            }
         }
         operations
     }
 
-    /// Records what was found.
-    pub(super) fn find(&mut self, tool: Tool, what: String, becomes: impl Into<String>) {
+    /// Records what was found. Returns its position.
+    pub(super) fn find(&mut self, tool: Tool, what: String, becomes: impl Into<String>) -> usize {
         self.found.push(Found { tool, what, becomes: becomes.into() });
+        self.found.len() - 1
     }
 
-    /// Records what a tool follows as settings, and returns them in words.
-    pub(super) fn follow(
-        &mut self,
-        follows: &Followed,
-        sources: &BTreeSet<ObjectName>,
-        matching: &Matching,
-    ) -> String {
-        if let Some(pattern) = follows.patterns.first() {
-            self.blocked = Some(format!("{pattern} is a regular expression: give the names that it matches"));
-            return "nothing: list the names".to_owned();
+    /// Records what a tool follows, by the positions of what says so.
+    pub(super) fn follow(&mut self, followed: Followed, said_by: impl IntoIterator<Item = usize>) {
+        self.follows.push(followed);
+        self.following.extend(said_by);
+    }
+
+    /// Records an annotation that keeps a tool away.
+    pub(super) fn keep_away(&mut self, said_by: usize) {
+        self.off = Some(said_by);
+    }
+
+    /// Keeps the workload as it is. The first reason stays.
+    pub(super) fn block(&mut self, why: impl Into<String>) {
+        self.blocked.get_or_insert_with(|| why.into());
+    }
+
+    /// Keeps the workload as it is unless it may restart.
+    pub(super) fn need_restart(&mut self, why: &str) {
+        self.needs_restart.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Sets a setting, unless its owner has.
+    pub(super) fn set(&mut self, value: &Value, key: &'static str, text: &str) {
+        let is_own = !value["metadata"]["annotations"][key].is_null();
+        if !is_own {
+            self.settings.insert(key, text.to_owned());
         }
-        let is_unknown = |source: &ObjectName| matching.is_none() && follows.depends_on_marks(source);
-        if let Some(source) = sources.iter().find(|source| is_unknown(source)) {
-            let why = format!(
-                "you may not list {}: whether Reloader follows {source} is not known",
-                source.kind.plural()
-            );
-            self.blocked = Some(why);
-            return "not known".to_owned();
+    }
+
+    /// An annotation goes with the write.
+    pub(super) fn take(&mut self, key: &str, text: &str) {
+        self.removed.insert(key.to_owned(), text.to_owned());
+    }
+
+    /// Records an annotation that a tool left in the template.
+    pub(super) fn leave_annotation(&mut self, tool: Tool, key: &str, text: &str) {
+        let at = format!("/metadata/annotations/{}", pointer_token(key));
+        self.left.push(Left { at, known_by: ("", text.into()) });
+        self.find(tool, format!("{key} in the pod template"), STAYS);
+    }
+
+    /// Records a variable that a tool left in a container, at this JSON pointer below the template.
+    pub(super) fn leave_variable(&mut self, tool: Tool, at: String, name: &str, container: &str) {
+        self.left.push(Left { at, known_by: ("/name", name.into()) });
+        self.find(tool, format!("variable {name} of container {container}"), STAYS);
+    }
+
+    /// Derives the settings that follow the same sources as all tools together.
+    pub(super) fn settle(&mut self, value: &Value, sources: &BTreeSet<ObjectName>, marks: &Marks) {
+        let label = value["metadata"]["labels"][annotations::ENABLED].as_str();
+        let becomes = self.follow_all(value, sources, marks);
+        for position in std::mem::take(&mut self.following) {
+            self.found[position].becomes.clone_from(&becomes);
         }
-        let is_followed = |source: &ObjectName| follows.contains(source, matching);
-        let followed: BTreeSet<_> = sources.iter().filter(|source| is_followed(source)).collect();
+        if let Some(position) = self.off {
+            self.stays_out |= !self.joins && label != Some("true");
+            self.found[position].becomes = if self.stays_out {
+                out()
+            } else {
+                "stays: with --auto-reload-all, Reloader rolls every workload without it".to_owned()
+            };
+        }
+    }
+
+    fn follow_all(&mut self, value: &Value, sources: &BTreeSet<ObjectName>, marks: &Marks) -> String {
+        if self.follows.is_empty() {
+            return String::new();
+        }
+        if let Some(pattern) = self.follows.iter().find_map(|followed| followed.patterns.first()) {
+            let why = format!("{pattern} is a regular expression: give the names that it matches");
+            self.block(why);
+            return "nothing before the names are listed".to_owned();
+        }
+        let mut followed = BTreeSet::new();
+        for source in sources {
+            let answers: Vec<_> = self.follows.iter().map(|of| of.follows(source, marks)).collect();
+            if answers.contains(&Some(true)) {
+                followed.insert(source);
+            } else if answers.contains(&None) {
+                self.block(format!(
+                    "the annotations of {source} are not known, and say whether Reloader follows it"
+                ));
+                return "not known".to_owned();
+            }
+        }
         if followed.is_empty() {
-            return "nothing: it follows no source of its template".to_owned();
+            if value["metadata"]["labels"][annotations::ENABLED] == "true" {
+                self.block("it is opted in, and the tool follows no source of its template");
+            }
+            self.stays_out = true;
+            return out();
         }
         self.joins = true;
         let secrets = followed.iter().any(|source| source.kind == SourceKind::Secret);
-        let mut words = vec!["opted in".to_owned()];
-        let mut set = |key: &'static str, value: String| {
-            words.push(format!("{key}: {value}"));
-            self.settings.insert(key, value);
-        };
         if secrets {
-            set(annotations::SECRETS, "true".to_owned());
+            self.set(value, annotations::SECRETS, "true");
+            self.asks_for_secrets = self.settings.contains_key(annotations::SECRETS);
         }
-        // Without the annotation for Secrets, those are left as written anyway.
-        let is_excluded = |source: &&ObjectName| {
-            !followed.contains(source) && (secrets || source.kind == SourceKind::ConfigMap)
-        };
-        let excluded: Vec<_> = sources.iter().filter(is_excluded).map(exclusion).collect();
+        let own = value["metadata"]["annotations"][annotations::EXCLUDE].as_str().unwrap_or_default();
+        let is_named = |name: &str| own.split(',').any(|item| item.trim() == name);
+        let excluded = sources.iter().filter(|source| !followed.contains(source));
+        let excluded: Vec<_> =
+            excluded.map(|source| hold_text([source])).filter(|name| !is_named(name)).collect();
         if !excluded.is_empty() {
-            set(annotations::EXCLUDE, excluded.join(", "));
+            let own = Some(own.trim()).filter(|own| !own.is_empty()).map(str::to_owned);
+            let all: Vec<_> = own.into_iter().chain(excluded).collect();
+            self.settings.insert(annotations::EXCLUDE, all.join(", "));
         }
-        words.join("; ")
+        let of_sources = [annotations::SECRETS, annotations::EXCLUDE];
+        let settings =
+            of_sources.iter().filter_map(|key| Some(format!("; {key}: {}", self.settings.get(key)?)));
+        format!("opted in{}", settings.collect::<String>())
     }
+}
 
-    /// The annotation goes with the write. In the template, it stays until pods restart anyway.
-    pub(super) fn take(&mut self, key: &str, is_own: bool) {
-        if is_own {
-            self.removed.insert(key.to_owned());
-        } else {
-            self.left.push(annotation_below_template(key));
-        }
-    }
-
-    /// What the workload's owner has set stays. Exclusions add up.
-    pub(super) fn keep_own_settings(&mut self, workload: &Workload<'_>) {
-        let own = |key: &str| workload.annotation(key).filter(|text| !text.trim().is_empty());
-        if let (Some(more), Some(own)) =
-            (self.settings.get_mut(annotations::EXCLUDE), own(annotations::EXCLUDE))
-        {
-            *more = format!("{own}, {more}");
-        }
-        self.settings.retain(|key, _| *key == annotations::EXCLUDE || own(key).is_none());
-    }
+/// What becomes of a workload that no tool rolls.
+fn out() -> String {
+    format!("label {}: \"false\"", annotations::ENABLED)
 }
 
 /// The keys and values of a map of texts.
 pub(super) fn texts(map: &Value) -> impl Iterator<Item = (&str, &str)> {
     map.as_object().into_iter().flatten().filter_map(|(key, text)| Some((&**key, text.as_str()?)))
-}
-
-pub(super) fn annotation_below_template(key: &str) -> String {
-    format!("/metadata/annotations/{}", pointer_token(key))
-}
-
-pub(super) fn what_of_template(key: &str) -> String {
-    format!("{key} in the pod template")
-}
-
-/// A source as `confrev.dev/exclude` names it.
-pub(super) fn exclusion(source: &ObjectName) -> String {
-    match source.kind {
-        SourceKind::ConfigMap => source.name.to_string(),
-        SourceKind::Secret => format!("secret/{}", source.name),
-    }
 }

@@ -1,87 +1,107 @@
-//! What Reloader's annotations say, and what it leaves in templates: as its documentation of version 1.4 states.
+//! What Reloader's annotations say, and what it leaves in templates: as its documentation and its source state, version 1.4.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{
-    followed::{Followed, Matching},
-    migration::{LEFT, Migration, Tool, texts, what_of_template},
+    followed::{Followed, parse_bool},
+    migration::{Migration, Tool, texts},
 };
-use crate::{annotations, resolve::parse_duration, snapshot::ObjectName};
+use crate::{
+    annotations,
+    resolve::{RELOADER, parse_duration},
+    snapshot::{ObjectName, SourceKind},
+};
 
-/// The end of all annotations of Reloader.
-pub(super) const RELOADER: &str = "reloader.stakater.com";
 /// The start of the variables that it adds to containers.
 const VARIABLE: &str = "STAKATER_";
+/// The ends of these variables: the kind of the object that changed.
+const KINDS: [&str; 3] = ["_CONFIGMAP", "_SECRET", "_SECRETPROVIDERCLASS"];
+
+/// An annotation: the part of its key before the domain, that behind it, the whole key, and its text.
+type Annotation<'v> = (&'v str, &'v str, &'v str, &'v str);
 
 impl Migration {
     /// Adds what is Reloader's.
-    pub(super) fn read_reloader(
-        &mut self,
-        value: &Value,
-        template: &Value,
-        sources: &BTreeSet<ObjectName>,
-        matching: &Matching,
-    ) {
-        let own = texts(&value["metadata"]["annotations"]).map(|of| (true, of));
-        // Reloader reads the annotations of the template if the workload has none.
-        let of_template = texts(&template["metadata"]["annotations"]).map(|of| (false, of));
-        let (mut follows, mut following) = (Followed::default(), Vec::new());
-        for (is_own, (key, text)) in own.chain(of_template) {
-            let Some((prefix, name)) = key.split_once(RELOADER) else { continue };
-            let Some(name) = name.strip_prefix('/') else { continue };
-            let prefix = prefix.trim_end_matches('.');
+    pub(super) fn read_reloader(&mut self, value: &Value, template: &Value, sources: &BTreeSet<ObjectName>) {
+        let own: Vec<_> = of_reloader(&value["metadata"]["annotations"]).collect();
+        let of_template: Vec<_> = of_reloader(&template["metadata"]["annotations"]).collect();
+        // Reloader reads the annotations of the template if the workload has none of these.
+        let decides = |annotation: &Annotation<'_>| matches!(annotation.1, "auto" | "search" | "reload");
+        let is_own = own.iter().any(decides);
+        for (_, _, key, text) in of_template.iter().filter(|(_, name, ..)| *name == "last-reloaded-from") {
+            self.leave_annotation(Tool::Reloader, key, text);
+        }
+        let read = if is_own { own.iter().chain(&[]) } else { own.iter().chain(&of_template) };
+        let (mut follows, mut said_by) = (Followed::default(), Vec::new());
+        for annotation @ (prefix, name, key, text) in
+            read.filter(|(_, name, ..)| *name != "last-reloaded-from")
+        {
+            let in_template = !own.contains(annotation);
+            if in_template {
+                self.need_restart(
+                    "Reloader's annotations are in its pod template: give --opt-in to accept a restart",
+                );
+                self.leave_annotation(Tool::Reloader, key, text);
+            }
             if follows.read(prefix, name, text) {
-                self.take(key, is_own);
-                following.push(format!("{key}: {text}"));
-            } else {
-                self.read_other_setting((prefix, name), (key, text), is_own);
+                let position = self.find(Tool::Reloader, format!("{key}: {text}"), "");
+                said_by.push(position);
+            } else if !self.read_other_setting(value, annotation) {
+                continue;
+            }
+            if !in_template {
+                self.take(key, text);
             }
         }
         self.find_variables(template);
-        if !following.is_empty() {
-            let becomes = self.follow(&follows, sources, matching);
-            for what in following {
-                self.find(Tool::Reloader, what, becomes.clone());
-            }
+        for name in follows.names.iter().filter(|name| !sources.contains(*name)) {
+            let mount = if name.kind == SourceKind::ConfigMap {
+                format!(" ({} mounts it)", annotations::MOUNT)
+            } else {
+                String::new()
+            };
+            self.block(format!(
+                "Reloader follows {name}, which its template does not use: use it{mount}, or remove the name"
+            ));
         }
-        for missing in follows.names.iter().filter(|name| !sources.contains(*name)) {
-            let becomes =
-                format!("nothing: the template does not use it; {} mounts a ConfigMap", annotations::MOUNT);
-            self.find(Tool::Reloader, format!("{missing} in an annotation"), becomes);
+        if !said_by.is_empty() {
+            self.follow(follows, said_by);
         }
     }
 
-    /// Adds an annotation of Reloader that does not say which sources it follows.
-    fn read_other_setting(&mut self, name: (&str, &str), (key, text): (&str, &str), is_own: bool) {
-        let mut what = format!("{key}: {text}");
-        let becomes = match name {
-            ("", "last-reloaded-from") => {
-                what = what_of_template(key);
-                LEFT.to_owned()
-            }
+    /// Adds an annotation of Reloader that does not say which sources it follows. Whether the annotation goes.
+    fn read_other_setting(&mut self, value: &Value, (prefix, name, key, text): &Annotation<'_>) -> bool {
+        let what = format!("{key}: {text}");
+        match (*prefix, *name) {
             ("", "auto") => {
-                self.stays_out = true;
-                format!("label {}: \"false\"", annotations::ENABLED)
+                let position = self.find(Tool::Reloader, what, "");
+                self.keep_away(position);
+                return false;
             }
             ("deployment", "paused-at") => {
-                self.blocked = Some(format!("Reloader has paused it ({key}): wait until it continues"));
-                "nothing before Reloader continues it".to_owned()
+                self.block(format!("Reloader has paused it ({key}): wait until it continues"));
+                self.find(Tool::Reloader, what, "nothing before Reloader continues it");
             }
-            ("deployment", "pause-period") if parse_duration(text).is_some() => {
-                self.settings.insert(annotations::MIN_INTERVAL, text.to_owned());
-                format!("{}: {text}", annotations::MIN_INTERVAL)
+            ("deployment", "pause-period")
+                if value["kind"] == "Deployment" && parse_duration(text).is_some() =>
+            {
+                self.set(value, annotations::MIN_INTERVAL, text);
+                self.find(Tool::Reloader, what, format!("{}: {text}", annotations::MIN_INTERVAL));
             }
-            ("deployment", "pause-period") => "nothing: it is not a duration".to_owned(),
-            // It says how Reloader restarts pods.
-            _ => "nothing: confrev changes the template".to_owned(),
-        };
-        // Reloader needs this one: with --auto-reload-all, it restarts every other workload.
-        if name != ("", "auto") {
-            self.take(key, is_own);
+            ("deployment", "pause-period") => {
+                self.find(Tool::Reloader, what, "nothing: Reloader does not use it");
+            }
+            ("", "rollout-strategy") => {
+                self.find(Tool::Reloader, what, "nothing: confrev changes the template");
+            }
+            _ => {
+                self.block(format!("confrev has nothing for {key}: remove it first"));
+                self.find(Tool::Reloader, what, "nothing");
+            }
         }
-        self.find(Tool::Reloader, what, becomes);
+        true
     }
 
     fn find_variables(&mut self, template: &Value) {
@@ -89,15 +109,28 @@ impl Migration {
             let containers = template["spec"][list].as_array().into_iter().flatten().enumerate();
             for (i, container) in containers {
                 let variables = container["env"].as_array().into_iter().flatten().enumerate();
-                for (j, variable) in variables {
+                for (j, variable) in variables.filter(|(_, variable)| variable["value"].is_string()) {
                     let name = variable["name"].as_str().unwrap_or_default();
-                    if name.starts_with(VARIABLE) && variable["value"].is_string() {
-                        self.left.push(format!("/spec/{list}/{i}/env/{j}"));
+                    if name.starts_with(VARIABLE) && KINDS.iter().any(|kind| name.ends_with(kind)) {
                         let of = container["name"].as_str().unwrap_or_default();
-                        self.find(Tool::Reloader, format!("variable {name} of container {of}"), LEFT);
+                        self.leave_variable(Tool::Reloader, format!("/spec/{list}/{i}/env/{j}"), name, of);
                     }
                 }
             }
         }
     }
+}
+
+/// Whether Reloader reads an annotation of a source as true.
+pub(super) fn is_marked(source: &Value, name: &str) -> bool {
+    let text = source["metadata"]["annotations"][format!("{RELOADER}/{name}")].as_str();
+    text.and_then(parse_bool) == Some(true)
+}
+
+/// Reloader's annotations of a map.
+pub(super) fn of_reloader(map: &Value) -> impl Iterator<Item = Annotation<'_>> {
+    texts(map).filter_map(|(key, text)| {
+        let (prefix, name) = key.split_once(RELOADER)?;
+        Some((prefix.trim_end_matches('.'), name.strip_prefix('/')?, key, text))
+    })
 }

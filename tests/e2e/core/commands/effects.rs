@@ -53,10 +53,15 @@ fn status_history_diff_and_tree_show_running_config() {
             (status[0]["sources"].clone(), &status[0]["pods"][text(&status[0]["config"])]),
             (source, &json!(2))
         );
-        assert_eq!(
-            world.confrev(&["status", "-o", "name"]).ok(),
-            format!("{}\n", reference(&web).to_lowercase())
-        );
+        for (line, is_shown) in [
+            (&["status", "-o", "name"][..], true),
+            (&["status", "-o", "name", "--state", "current"], true),
+            (&["status", "-o", "name", "--state", "pending,source-gone"], false),
+        ] {
+            let shown =
+                if is_shown { format!("{}\n", reference(&web).to_lowercase()) } else { String::new() };
+            assert_eq!(world.confrev(line).ok(), shown, "{line:?}");
+        }
 
         let history = world.confrev_json(&["history", "demo"]);
         let names: Vec<_> = history.as_array().unwrap().iter().map(|line| text(&line["snapshot"])).collect();

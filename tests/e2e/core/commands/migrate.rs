@@ -46,14 +46,12 @@ fn migrate_keeps_what_a_tool_followed_without_restart() {
         let rows = world.confrev_json(&["migrate", "--from", "reloader"]);
         let becomes: Vec<_> =
             rows.as_array().expect("a list").iter().map(|row| text(&row["becomes"])).collect();
-        assert_eq!(
-            becomes,
-            [
-                "confrev.dev/min-interval: 5m",
-                "stays; --opt-in removes it",
-                "opted in; confrev.dev/exclude: other",
-            ]
-        );
+        let interval = match kind {
+            Kind::Deployment => "confrev.dev/min-interval: 5m",
+            Kind::Rollout => "nothing: Reloader does not use it",
+        };
+        let expected = ["opted in; confrev.dev/exclude: other", interval, "stays; --opt-in removes it"];
+        assert_eq!(becomes, expected);
         assert_eq!(world.versions(), before, "nothing was written");
 
         let (spec, sets) = (world.live(&web)["spec"].clone(), world.replica_sets(&web).len());
@@ -61,7 +59,8 @@ fn migrate_keeps_what_a_tool_followed_without_restart() {
         let live = world.live(&web);
         assert_eq!((&live["spec"], world.replica_sets(&web).len()), (&spec, sets), "nothing restarts");
         assert_eq!(live["metadata"]["annotations"]["confrev.dev/exclude"], "other");
-        assert_eq!(live["metadata"]["annotations"]["confrev.dev/min-interval"], "5m");
+        let interval = &live["metadata"]["annotations"]["confrev.dev/min-interval"];
+        assert_eq!(*interval == "5m", kind == Kind::Deployment, "{interval}");
         assert!(live["metadata"]["annotations"]["configmap.reloader.stakater.com/reload"].is_null());
         let again = world.confrev_json(&["migrate"]);
         assert_eq!(again.as_array().map(Vec::len), Some(1), "the variable is left: {again}");
@@ -87,7 +86,7 @@ fn migrate_with_opt_in_restarts_each_workload_once() {
         }
         world.wait_at_rest();
         let said = world.confrev(&["migrate", "--yes", "--opt-in"]);
-        assert!(said.stderr.contains("2 objects migrated"), "{said:?}");
+        assert!(said.stderr.contains("migrated: 2 workloads"), "{said:?}");
         world.wait_resolved(&web, "demo", "A");
         world.wait_resolved(&web, "other", "A");
         world.wait_at_rest();
@@ -100,28 +99,37 @@ fn migrate_with_opt_in_restarts_each_workload_once() {
     });
 }
 
-/// A write that would restart pods is not made, and stops no other one.
+/// A write that would restart pods is not made, nor one after which no tool would roll the workload. They stop no other one.
 #[test]
-fn migrate_names_writes_that_would_restart_pods() {
+fn migrate_names_workloads_that_stay_as_they_are() {
     let _confrev = running();
     let world = World::new("migrate-restart");
     world.set_config("demo", "A");
     world.set_config("other", "A");
     let only = json!({"configmap.reloader.stakater.com/reload": "demo"});
-    let (_, mut opted_in) = of_reloader(Kind::Deployment, "in", &only);
-    opted_in["metadata"]["labels"]["confrev.dev/enabled"] = "true".into();
-    let (_, plain) = of_reloader(Kind::Deployment, "plain", &only);
-    for manifest in [opted_in, plain] {
-        world.apply(&manifest).ok();
+    let (_, mut restarting) = of_reloader(Kind::Deployment, "restarting", &only);
+    let (_, mut known) = of_reloader(Kind::Deployment, "known", &json!({AUTO: "true"}));
+    for manifest in [&mut restarting, &mut known] {
+        manifest["metadata"]["labels"]["confrev.dev/enabled"] = "true".into();
     }
-    world.wait_resolved(&Workload::new(Kind::Deployment, "in", &["demo", "other"]), "other", "A");
+    let (_, alone) = of_reloader(Kind::Deployment, "alone", &only);
+    for manifest in [&restarting, &known, &alone] {
+        world.apply(manifest).ok();
+    }
+    for name in ["restarting", "known"] {
+        world.wait_resolved(&Workload::new(Kind::Deployment, name, &["demo", "other"]), "other", "A");
+    }
+    world.wait_at_rest();
     let said = world.confrev(&["migrate", "--yes"]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.stdout.contains("Deployment/plain in namespace "), "{said:?}");
-    assert!(
-        said.stderr.contains("Deployment/in in namespace ") && said.stderr.contains("give --opt-in"),
-        "{said:?}"
-    );
+    let migrated = format!("Deployment/known in namespace {} migrated\n", world.name());
+    assert_eq!(said.stdout, migrated, "{said:?}");
+    for (name, why) in [("restarting", "its settings would restart pods"), ("alone", "no tool would roll it")]
+    {
+        let place = format!("Deployment/{name} in namespace {} stays as it is: ", world.name());
+        assert!(said.stderr.contains(&place) && said.stderr.contains(why), "{said:?}");
+    }
+    assert!(said.stderr.contains("error: not migrated: 2 workloads;"), "{said:?}");
 }
 
 #[test]
