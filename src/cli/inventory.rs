@@ -495,7 +495,7 @@ fn both(selector: &str, other: &str) -> String {
 }
 
 /// Reads what the workloads of the scope inherit.
-async fn enter(target: &Target, scope: &Scope) -> Result<(), Failure> {
+pub(super) async fn enter(target: &Target, scope: &Scope) -> Result<(), Failure> {
     let entered = match scope {
         Scope::All => target.strategies.enter_all(&target.api).await,
         Scope::Namespace(namespace) => target.strategies.enter(&target.api, namespace).await,

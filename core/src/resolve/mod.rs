@@ -64,7 +64,7 @@ pub use key_names::KeyNames;
 pub use malformed::malformed;
 pub use mount::Mount;
 pub use namespace_opt_in::NamespaceOptIn;
-pub use other_tools::{RELOADER, WAVE};
+pub use other_tools::{RELOADER, WAVE, reloader_reads_true};
 pub use pending::{Pace, Present, Record, Use, is_pending};
 pub use plan::{Move, Plan, To, auto_roll_time, plan_time, roll_time};
 pub use policy::{DEFAULT_MIN_INTERVAL, Policy, hold_text, order_of_namespace, parse_keep};

@@ -8,6 +8,15 @@ pub const WAVE: &str = "wave.pusher.com/update-on-config-change";
 /// The end of the domain of all annotations of Reloader.
 pub const RELOADER: &str = "reloader.stakater.com";
 
+/// Whether Reloader reads a value of its annotation `name` as true: `auto` by Go's `strconv.ParseBool`, all others by comparison
+/// (Reloader 1.4, `pkg/common/common.go`).
+pub fn reloader_reads_true(name: &str, value: &str) -> bool {
+    match name {
+        "auto" => matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
+        _ => value == "true",
+    }
+}
+
 /// The tool that restarts a workload with this annotation at each change of its config.
 fn restarter(key: &str, value: &str) -> Option<&'static str> {
     if key == WAVE {
@@ -16,7 +25,7 @@ fn restarter(key: &str, value: &str) -> Option<&'static str> {
     let (domain, name) = key.split_once('/')?;
     let prefix = domain.strip_suffix(RELOADER)?;
     match name {
-        "auto" | "search" => (value == "true").then_some("Reloader"),
+        "auto" | "search" => reloader_reads_true(name, value).then_some("Reloader"),
         "reload" => (!prefix.ends_with("exclude.")).then_some("Reloader"),
         _ => None,
     }
@@ -52,7 +61,9 @@ mod tests {
             ("wave.pusher.com/update-on-config-change", "true", Some("Wave")),
             ("wave.pusher.com/update-on-config-change", "false", None),
             ("reloader.stakater.com/auto", "true", Some("Reloader")),
+            ("reloader.stakater.com/auto", "True", Some("Reloader")),
             ("reloader.stakater.com/auto", "false", None),
+            ("reloader.stakater.com/search", "True", None),
             ("configmap.reloader.stakater.com/auto", "true", Some("Reloader")),
             ("secret.reloader.stakater.com/reload", "a", Some("Reloader")),
             ("secrets.exclude.reloader.stakater.com/reload", "a", None),

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::snapshot::{ObjectName, SourceKind, is_object_name};
+use crate::{
+    resolve::reloader_reads_true,
+    snapshot::{ObjectName, SourceKind, is_object_name},
+};
 
 /// What the sources' own annotations say to Reloader.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +14,8 @@ pub(super) struct Marks {
     pub(super) matching: BTreeSet<ObjectName>,
     /// Those that no workload follows.
     pub(super) ignored: BTreeSet<ObjectName>,
+    /// Those that confrev leaves alone, by their own label.
+    pub(super) left_alone: BTreeSet<ObjectName>,
     /// The kinds of which the annotations are not known.
     pub(super) unread: BTreeSet<SourceKind>,
     /// If given, the annotations of these sources alone are known.
@@ -42,12 +47,12 @@ impl Followed {
 
     /// Reads an annotation of Reloader by the parts of its key, before and behind the domain. Whether it says which sources are followed.
     pub(super) fn read(&mut self, prefix: &str, name: &str, text: &str) -> bool {
-        let is_true = parse_bool(text) == Some(true);
+        let is_true = reloader_reads_true(name, text);
         match (prefix, name) {
-            ("", "auto") if parse_bool(text) == Some(false) => return false,
-            ("", "auto") => self.every([is_true; 2]),
-            ("configmap", "auto") => self.every([is_true, false]),
-            ("secret", "auto") => self.every([false, is_true]),
+            ("" | "configmap" | "secret", "auto") if !is_true => return false,
+            ("", "auto") => self.all = [true; 2],
+            ("configmap", "auto") => self.all[0] = true,
+            ("secret", "auto") => self.all[1] = true,
             ("", "search") => self.searches |= is_true,
             ("configmap", "reload") => self.name(SourceKind::ConfigMap, text),
             ("secret", "reload") => self.name(SourceKind::Secret, text),
@@ -77,8 +82,14 @@ impl Followed {
         is_known.then(|| marks.matching.contains(source) && !marks.ignored.contains(source))
     }
 
-    fn every(&mut self, all: [bool; 2]) {
-        self.all = [self.all[0] || all[0], self.all[1] || all[1]];
+    /// Whether it follows sources that the template does not use yet.
+    pub(super) fn is_open(&self) -> bool {
+        self.all != [false; 2]
+    }
+
+    /// Whether it says only what is not followed.
+    pub(super) fn only_excludes(&self) -> bool {
+        !self.is_open() && !self.searches && self.names.is_empty() && self.patterns.is_empty()
     }
 
     fn name(&mut self, kind: SourceKind, list: &str) {
@@ -98,13 +109,4 @@ impl Followed {
 
 fn items(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|item| !item.is_empty())
-}
-
-/// A boolean as Go's `strconv.ParseBool` reads it, which Reloader uses.
-pub(super) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }

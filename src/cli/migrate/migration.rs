@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::followed::{Followed, Marks};
 use crate::{
     annotations::{self, pointer_token},
-    resolve::{NamespaceOptIn, hold_text},
+    resolve::{Exclusions, NamespaceOptIn, hold_text},
     snapshot::{ObjectName, SourceKind},
 };
 
@@ -94,17 +94,22 @@ impl Migration {
         if self.joins && label == Some("false") {
             return Some(format!("its label {key}: \"false\" keeps it out"));
         }
-        if opt_in || self.removed.is_empty() && self.settings.is_empty() {
+        let stays_in_template = self.joins && self.needs_restart.is_some();
+        if opt_in || self.removed.is_empty() && self.settings.is_empty() && !stays_in_template {
             return None;
         }
         let needs_restart = self.needs_restart.clone();
         needs_restart.or_else(|| match (self.joins, label, namespace) {
-            (false, ..) | (_, _, None) | (true, None, Some(NamespaceOptIn::Next)) => None,
+            (false, ..) | (true, None, Some(NamespaceOptIn::Next)) => None,
             (true, Some(_), _) => (!self.settings.is_empty()).then(|| {
                 "it is opted in, so its settings would restart pods: give --opt-in to accept that".to_owned()
             }),
             (true, None, Some(NamespaceOptIn::Now)) => Some(
                 "its namespace opts it in, so the write would restart pods: give --opt-in to accept that"
+                    .to_owned(),
+            ),
+            (true, None, None) => Some(
+                "its namespace may not opt it in: give the manifest of the namespace too, or --opt-in"
                     .to_owned(),
             ),
             (true, None, Some(NamespaceOptIn::Out)) => Some(format!(
@@ -206,10 +211,16 @@ impl Migration {
         self.find(tool, format!("variable {name} of container {container}"), STAYS);
     }
 
-    /// Derives the settings that follow the same sources as all tools together.
-    pub(super) fn settle(&mut self, value: &Value, sources: &BTreeSet<ObjectName>, marks: &Marks) {
+    /// Derives the settings that follow the same sources as all tools together. `excluded`: what confrev leaves alone already.
+    pub(super) fn settle(
+        &mut self,
+        value: &Value,
+        sources: &BTreeSet<ObjectName>,
+        excluded: &Exclusions,
+        marks: &Marks,
+    ) {
         let label = value["metadata"]["labels"][annotations::ENABLED].as_str();
-        let becomes = self.follow_all(value, sources, marks);
+        let becomes = self.follow_all(value, sources, excluded, marks);
         for position in std::mem::take(&mut self.following) {
             self.found[position].becomes.clone_from(&becomes);
         }
@@ -223,7 +234,13 @@ impl Migration {
         }
     }
 
-    fn follow_all(&mut self, value: &Value, sources: &BTreeSet<ObjectName>, marks: &Marks) -> String {
+    fn follow_all(
+        &mut self,
+        value: &Value,
+        sources: &BTreeSet<ObjectName>,
+        excluded: &Exclusions,
+        marks: &Marks,
+    ) -> String {
         if self.follows.is_empty() {
             return String::new();
         }
@@ -244,12 +261,29 @@ impl Migration {
                 return "not known".to_owned();
             }
         }
-        if followed.is_empty() {
+        if self.follows.iter().any(Followed::only_excludes) {
+            self.block(format!(
+                "it has an effect only with --auto-reload-all: set {} in its place",
+                annotations::EXCLUDE
+            ));
+            return "nothing before it is replaced".to_owned();
+        }
+        if followed.is_empty() && !self.follows.iter().any(Followed::is_open) {
             if value["metadata"]["labels"][annotations::ENABLED] == "true" {
                 self.block("it is opted in, and the tool follows no source of its template");
             }
             self.stays_out = true;
             return out();
+        }
+        let kept =
+            followed.iter().find(|source| excluded.names(source) || marks.left_alone.contains(**source));
+        if let Some(source) = kept {
+            self.block(format!("the tool follows {source}, which a setting of confrev leaves alone"));
+        } else if !excluded.labels().is_empty() {
+            self.block(format!(
+                "its {} has labels: whether a source has them is not known",
+                annotations::EXCLUDE
+            ));
         }
         self.joins = true;
         let secrets = followed.iter().any(|source| source.kind == SourceKind::Secret);
@@ -258,13 +292,11 @@ impl Migration {
             self.asks_for_secrets = self.settings.contains_key(annotations::SECRETS);
         }
         let own = value["metadata"]["annotations"][annotations::EXCLUDE].as_str().unwrap_or_default();
-        let is_named = |name: &str| own.split(',').any(|item| item.trim() == name);
-        let excluded = sources.iter().filter(|source| !followed.contains(source));
-        let excluded: Vec<_> =
-            excluded.map(|source| hold_text([source])).filter(|name| !is_named(name)).collect();
-        if !excluded.is_empty() {
+        let more = sources.iter().filter(|source| !followed.contains(source) && !excluded.names(source));
+        let more: Vec<_> = more.map(|source| hold_text([source])).collect();
+        if !more.is_empty() {
             let own = Some(own.trim()).filter(|own| !own.is_empty()).map(str::to_owned);
-            let all: Vec<_> = own.into_iter().chain(excluded).collect();
+            let all: Vec<_> = own.into_iter().chain(more).collect();
             self.settings.insert(annotations::EXCLUDE, all.join(", "));
         }
         let of_sources = [annotations::SECRETS, annotations::EXCLUDE];

@@ -18,19 +18,20 @@ use self::{
 };
 use super::{
     failure::Failure,
-    inventory::Unread,
+    inventory,
     manifests::{self, ManifestFlags},
     objects::{Scope, belongs_to_workload, label, text},
     output::{self, OutputFlag, OutputFormat, Row},
-    render::workload_kind,
+    render::{is_namespace, workload_kind},
     target::{Flags, Target},
 };
 use crate::{
     annotations,
-    cluster::Listed,
+    cluster::{ApiError, Listed},
     kinds::WorkloadKind,
     resolve::{NamespaceOptIn, Workload},
     snapshot::{ObjectName, SourceKind},
+    world::Inherited,
 };
 
 /// Options of `migrate`.
@@ -118,11 +119,12 @@ impl Migrated {
     fn of(
         kind: &WorkloadKind,
         value: &Value,
-        (tools, marks): (&BTreeSet<Tool>, &Marks),
+        (tools, marks, inherited): (&BTreeSet<Tool>, &Marks, &Inherited),
         opts_in: bool,
         of_namespace: Option<NamespaceOptIn>,
     ) -> Option<Self> {
         let workload = Workload::read(kind, value).ok()?;
+        let workload = inherited.workload(text(value, "/metadata/namespace"), workload);
         let migration = Migration::of(&workload, value, tools, marks);
         if migration.found.is_empty() {
             return None;
@@ -212,8 +214,7 @@ fn note(all: &[Migrated]) {
 
 /// Makes the writes, each on its own: one that is refused stops no other.
 async fn write(target: &Target, all: &[Migrated]) -> Result<(), Failure> {
-    let mut written = 0;
-    let mut left = all.iter().filter(|one| one.blocked.is_some()).count();
+    let (mut written, mut failed) = (0, 0);
     for one in all.iter().filter(|one| one.changes()) {
         let patch = Value::Array(one.operations.clone());
         match target.patch(&one.path, "application/json-patch+json", &patch, false).await {
@@ -223,12 +224,18 @@ async fn write(target: &Target, all: &[Migrated]) -> Result<(), Failure> {
             }
             Err(error) => {
                 output::warn(&format!("{} in namespace {}: {error}", one.object, one.namespace));
-                left += 1;
+                failed += 1;
             }
         }
     }
     note(all);
     output::note(&format!("migrated: {}", output::count(written, "workload")));
+    left(all, failed)
+}
+
+/// An error if workloads stay as they are. `failed`: how many writes failed.
+fn left(all: &[Migrated], failed: usize) -> Result<(), Failure> {
+    let left = failed + all.iter().filter(|one| one.blocked.is_some()).count();
     if left == 0 {
         return Ok(());
     }
@@ -245,23 +252,27 @@ async fn of_cluster(
     options: &MigrateOptions,
     tools: &BTreeSet<Tool>,
 ) -> Result<Vec<Migrated>, Failure> {
-    let mut unread = Unread::default();
     let mut workloads = Vec::new();
-    // A stored Job never changes.
-    for kind in target.kinds.iter().filter(|kind| kind.rolls) {
-        let of = (&*kind.api_version(), &*kind.plural, &*kind.kind);
-        let found = unread.list(target, scope, of, &options.selector).await?;
+    inventory::enter(target, scope).await?;
+    for kind in target.kinds.iter() {
+        let collection = scope.collection(&kind.api_version(), &kind.plural);
+        // A part would mislead: a tool is uninstalled if nothing of it is found.
+        let found = target.try_list(&collection, &kind.kind, &options.selector).await;
+        let found = found.map_err(|error| match error {
+            ApiError::Refused { code: 400, message, .. } => {
+                Failure::Usage(format!("invalid --selector {:?}: {message}", options.selector))
+            }
+            other => target.failure(other),
+        })?;
         let own = found.into_iter().filter(|value| !belongs_to_workload(value));
         workloads.extend(own.map(|value| (kind, value)));
     }
-    // A tool would be uninstalled on the word of this answer.
-    unread.require(&[])?;
     let marks = if tools.contains(&Tool::Reloader) {
         marks(target, scope, &workloads).await?
     } else {
         BTreeMap::new()
     };
-    let unmarked = Marks::default();
+    let (unmarked, inherited) = (Marks::default(), target.strategies.inherited());
     let mut namespaces = BTreeMap::new();
     let mut all = Vec::new();
     for (kind, value) in &workloads {
@@ -272,8 +283,12 @@ async fn of_cluster(
             namespaces.insert(namespace.to_owned(), of_namespace);
         }
         let of_namespace = namespaces.get(namespace).copied();
-        let known = (tools, marks.get(namespace).unwrap_or(&unmarked));
-        all.extend(Migrated::of(kind, value, known, options.opt_in, of_namespace));
+        let known = (tools, marks.get(namespace).unwrap_or(&unmarked), &inherited);
+        let mut one = Migrated::of(kind, value, known, options.opt_in, of_namespace);
+        if let Some(stored) = one.as_mut().filter(|_| !kind.rolls) {
+            stored.blocked = Some("a stored Job never changes: opt in its manifest".to_owned());
+        }
+        all.extend(one);
     }
     all.sort_by(|one, other| (&one.namespace, &one.object).cmp(&(&other.namespace, &other.object)));
     Ok(all)
@@ -325,6 +340,9 @@ fn mark(marks: &mut Marks, source: ObjectName, value: &Value) {
     if is_marked(value, "match") {
         marks.matching.insert(source.clone());
     }
+    if label(value, annotations::ENABLED) == Some("false") {
+        marks.left_alone.insert(source.clone());
+    }
     if is_marked(value, "ignore") {
         marks.ignored.insert(source);
     }
@@ -336,7 +354,12 @@ fn of_manifests(options: &MigrateOptions, tools: &BTreeSet<Tool>) -> Result<(), 
     let mut all = options.manifests.read()?;
     let namespace = |object: &Value| text(object, "/metadata/namespace").to_owned();
     let mut marks: BTreeMap<String, Marks> = BTreeMap::new();
+    let mut namespaces = BTreeMap::new();
     for (file, object) in &all {
+        if is_namespace(object) {
+            let opt_in = NamespaceOptIn::read(label(object, annotations::ENABLED));
+            namespaces.insert(text(object, "/metadata/name").to_owned(), opt_in);
+        }
         let marks = marks.entry(namespace(object)).or_default();
         let known = marks.only.get_or_insert_default();
         if let Some(source) = manifests::source(file, object)? {
@@ -344,11 +367,12 @@ fn of_manifests(options: &MigrateOptions, tools: &BTreeSet<Tool>) -> Result<(), 
             mark(marks, source.name, object);
         }
     }
-    let mut found = Vec::new();
+    let (mut found, inherited) = (Vec::new(), Inherited::default());
     for (file, object) in &mut all {
         let Some(kind) = workload_kind(&kinds, object) else { continue };
-        let known = (tools, &marks[&namespace(object)]);
-        let Some(one) = Migrated::of(kind, object, known, options.opt_in, None) else { continue };
+        let known = (tools, &marks[&namespace(object)], &inherited);
+        let of_namespace = namespaces.get(&namespace(object)).copied();
+        let Some(one) = Migrated::of(kind, object, known, options.opt_in, of_namespace) else { continue };
         if one.changes() {
             apply(object, &one.operations)
                 .map_err(|error| manifests::error(file, &kind.kind, &one.object, &error))?;
@@ -361,10 +385,14 @@ fn of_manifests(options: &MigrateOptions, tools: &BTreeSet<Tool>) -> Result<(), 
             let items: Vec<_> = all.into_iter().map(|(_, object)| object).collect();
             output::json(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
         }
-        other => show(&found, other)?,
+        other => {
+            show(&found, other)?;
+            note(&found);
+            return Ok(());
+        }
     }
     note(&found);
-    Ok(())
+    left(&found, 0)
 }
 
 fn apply(object: &mut Value, operations: &[Value]) -> Result<(), String> {

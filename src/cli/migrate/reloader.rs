@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    followed::{Followed, parse_bool},
+    followed::Followed,
     migration::{Migration, Tool, texts},
 };
 use crate::{
     annotations,
-    resolve::{RELOADER, parse_duration},
+    resolve::{RELOADER, parse_duration, reloader_reads_true},
     snapshot::{ObjectName, SourceKind},
 };
 
@@ -27,24 +27,28 @@ impl Migration {
     pub(super) fn read_reloader(&mut self, value: &Value, template: &Value, sources: &BTreeSet<ObjectName>) {
         let own: Vec<_> = of_reloader(&value["metadata"]["annotations"]).collect();
         let of_template: Vec<_> = of_reloader(&template["metadata"]["annotations"]).collect();
-        // Reloader reads the annotations of the template if the workload has none of these.
-        let decides = |annotation: &Annotation<'_>| matches!(annotation.1, "auto" | "search" | "reload");
-        let is_own = own.iter().any(decides);
-        for (_, _, key, text) in of_template.iter().filter(|(_, name, ..)| *name == "last-reloaded-from") {
+        // Reloader reads these of the template if the workload has none.
+        let decides = |annotation: &&Annotation<'_>| {
+            let (prefix, name, ..) = annotation;
+            matches!(*name, "auto" | "search") || *name == "reload" && !prefix.ends_with("exclude")
+        };
+        let inside: Vec<_> = of_template.iter().filter(decides).collect();
+        for (_, _, key, text) in &of_template {
             self.leave_annotation(Tool::Reloader, key, text);
         }
-        let read = if is_own { own.iter().chain(&[]) } else { own.iter().chain(&of_template) };
-        let (mut follows, mut said_by) = (Followed::default(), Vec::new());
-        for annotation @ (prefix, name, key, text) in
-            read.filter(|(_, name, ..)| *name != "last-reloaded-from")
-        {
-            let in_template = !own.contains(annotation);
-            if in_template {
-                self.need_restart(
-                    "Reloader's annotations are in its pod template: give --opt-in to accept a restart",
+        if !inside.is_empty() {
+            if own.iter().any(|annotation| decides(&annotation)) {
+                self.block(
+                    "Reloader's annotations are on it and in its pod template: remove those of one place",
                 );
-                self.leave_annotation(Tool::Reloader, key, text);
             }
+            self.need_restart(
+                "Reloader's annotations are in its pod template: give --opt-in to accept a restart",
+            );
+        }
+        let (mut follows, mut said_by) = (Followed::default(), Vec::new());
+        for annotation @ (prefix, name, key, text) in own.iter().chain(inside) {
+            let in_template = !own.contains(annotation);
             if follows.read(prefix, name, text) {
                 let position = self.find(Tool::Reloader, format!("{key}: {text}"), "");
                 said_by.push(position);
@@ -75,7 +79,7 @@ impl Migration {
     fn read_other_setting(&mut self, value: &Value, (prefix, name, key, text): &Annotation<'_>) -> bool {
         let what = format!("{key}: {text}");
         match (*prefix, *name) {
-            ("", "auto") => {
+            ("" | "configmap" | "secret", "auto") => {
                 let position = self.find(Tool::Reloader, what, "");
                 self.keep_away(position);
                 return false;
@@ -124,7 +128,7 @@ impl Migration {
 /// Whether Reloader reads an annotation of a source as true.
 pub(super) fn is_marked(source: &Value, name: &str) -> bool {
     let text = source["metadata"]["annotations"][format!("{RELOADER}/{name}")].as_str();
-    text.and_then(parse_bool) == Some(true)
+    text.is_some_and(|text| reloader_reads_true(name, text))
 }
 
 /// Reloader's annotations of a map.

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     annotations,
-    resolve::{WAVE, Workload},
-    snapshot::ObjectName,
+    resolve::{Policy, WAVE, Workload},
+    snapshot::{ObjectName, SourceKind},
     template::Template,
 };
 
@@ -24,7 +24,8 @@ impl Migration {
     pub(super) fn of(workload: &Workload<'_>, value: &Value, tools: &BTreeSet<Tool>, marks: &Marks) -> Self {
         let template = value.pointer(&workload.kind.template_pointer()).unwrap_or(&Value::Null);
         let mut migration = Self::default();
-        let sources = referenced(workload);
+        let (policy, _) = Policy::read(workload);
+        let sources = referenced(workload, &policy);
         for tool in tools {
             match tool {
                 Tool::Reloader => migration.read_reloader(value, template, &sources),
@@ -33,7 +34,7 @@ impl Migration {
                 Tool::Kustomize => migration.read_hashes(&sources),
             }
         }
-        migration.settle(value, &sources, marks);
+        migration.settle(value, &sources, &policy.exclude, marks);
         migration
     }
 
@@ -80,15 +81,16 @@ impl Migration {
     }
 }
 
-/// The sources of a template, by the names that people gave them.
-fn referenced(workload: &Workload<'_>) -> BTreeSet<ObjectName> {
+/// The sources of a template and of the annotation `mount`, by the names that people gave them.
+fn referenced(workload: &Workload<'_>, policy: &Policy) -> BTreeSet<ObjectName> {
     let entered = workload.sources();
     let references = workload.template.as_ref().map(Template::references).unwrap_or_default();
     let named = references.iter().map(|reference| {
         let source = entered.source_of(reference.kind, reference.name).cloned();
         source.unwrap_or_else(|| ObjectName::new(reference.kind, reference.name))
     });
-    named.collect()
+    let mounted = policy.mount.iter().flat_map(|mount| &mount.names);
+    named.chain(mounted.map(|name| ObjectName::new(SourceKind::ConfigMap, name.as_str()))).collect()
 }
 
 /// Whether a name ends as those that kustomize generates: ten hex digits, some of which it replaces by consonants
@@ -107,7 +109,6 @@ mod tests {
     use crate::{
         kinds::Kinds,
         resolve::NamespaceOptIn::{self, Next, Now, Out},
-        snapshot::SourceKind,
     };
 
     const TEMPLATE: &str = "/spec/template";
@@ -220,12 +221,17 @@ mod tests {
     /// Also if annotations of a tool follow nothing.
     #[test]
     fn workload_that_no_tool_rolls_stays_out() {
-        for own in [json!({AUTO: "false"}), json!({SEARCH: "true"})] {
+        let typed = "configmap.reloader.stakater.com/auto";
+        for own in
+            [json!({AUTO: "false"}), json!({AUTO: "off"}), json!({typed: "false"}), json!({SEARCH: "true"})]
+        {
             let value = deployment(&own);
             let migration = migration(&value, &Marks::default());
             let then = then(&value, &migration, true);
             assert_eq!(then["metadata"]["labels"], json!({ENABLED: "false"}), "{own}");
-            assert_eq!(then["metadata"]["annotations"][AUTO], own[AUTO], "{own}");
+            for key in [AUTO, typed] {
+                assert_eq!(then["metadata"]["annotations"][key], own[key], "{own}");
+            }
         }
         let mut opted_in = deployment(&json!({AUTO: "false"}));
         opted_in["metadata"]["labels"] = json!({ENABLED: "true"});
@@ -237,7 +243,16 @@ mod tests {
         let unread = Marks { unread: [SourceKind::Secret].into(), ..Marks::default() };
         let none = Marks::default();
         let elsewhere = Marks { only: Some(BTreeSet::new()), ..Marks::default() };
+        let left_alone = Marks { left_alone: [config_map("demo")].into(), ..Marks::default() };
         for (own, marks, why) in [
+            (json!({AUTO: "true"}), &left_alone, "a setting of confrev leaves alone"),
+            (json!({NAMES: "demo", EXCLUDE: "de*"}), &none, "a setting of confrev leaves alone"),
+            (json!({AUTO: "true", EXCLUDE: "team=*"}), &none, "has labels"),
+            (
+                json!({"configmaps.exclude.reloader.stakater.com/reload": "other"}),
+                &none,
+                "only with --auto-reload-all",
+            ),
             (json!({NAMES: "de.*"}), &none, "de.* is a regular expression"),
             (json!({NAMES: "external"}), &none, "which its template does not use"),
             (json!({SEARCH: "true"}), &elsewhere, "annotations of ConfigMap \"demo\" are not known"),
@@ -287,8 +302,25 @@ mod tests {
         inside["spec"]["template"]["metadata"] = json!({"annotations": {AUTO: "true"}});
         let blocked = migration(&inside, &Marks::default()).blocked(&inside, false, Some(Next));
         assert!(blocked.unwrap().contains("in its pod template"));
+        inside["metadata"]["annotations"] = json!({AUTO: "true"});
+        let both = migration(&inside, &Marks::default()).blocked(&inside, true, Some(Next)).unwrap();
+        assert!(both.contains("remove those of one place"), "{both}");
+        inside["metadata"]["annotations"] = json!({});
         let found = migration(&inside, &Marks::default());
         assert_eq!(then(&inside, &found, true)["metadata"]["labels"], json!({ENABLED: "true"}));
+    }
+
+    /// A reference that comes later is followed, as the tool would.
+    #[test]
+    fn workload_without_sources_is_opted_in() {
+        for own in [json!({AUTO: "true"}), json!({WAVE: "true"})] {
+            let mut value = deployment(&own);
+            value["spec"]["template"]["spec"]["containers"][0]["envFrom"] = json!([]);
+            let found = migration(&value, &Marks::default());
+            assert_eq!(then(&value, &found, true)["metadata"]["labels"], json!({ENABLED: "true"}), "{own}");
+        }
+        let named = deployment(&json!({NAMES: "demo, third", annotations::MOUNT: "third"}));
+        assert_eq!(migration(&named, &Marks::default()).blocked(&named, true, None), None, "it is mounted");
     }
 
     #[test]

@@ -377,6 +377,9 @@ pub(in crate::controller) fn analysed(
     event_on_source(world, source, reason, note, now)
 }
 
+/// The part of the API server's message by which it names the policy that limits confrev's own writes.
+const OF_OWN_LIMITS: &str = "ValidatingAdmissionPolicy 'confrev-self'";
+
 /// A refused roll: on the workload and on each source that it did not roll to, with the API server's message.
 pub(crate) fn refusal(
     world: &World,
@@ -395,7 +398,13 @@ pub(crate) fn refusal(
         record.uses.iter().filter(has_change).map(|used| used.source.clone()).collect();
     // One Event for each kind of refusal in a while: the message may differ each time, like that of a quota.
     let same = code.to_string();
-    let note = format!("the roll to the present content was refused and will be retried: {message}");
+    // The policy refuses nothing that confrev's own admission writes.
+    let changed_by = message.contains(OF_OWN_LIMITS).then_some(
+        ", since another webhook changes the workload in the same write (docs/troubleshooting.md has what to do),",
+    );
+    let changed_by = changed_by.unwrap_or_default();
+    let note =
+        format!("the roll to the present content was refused{changed_by} and will be retried: {message}");
     let related = changed.first().and_then(|first| source_ref(world, &key.beside(first.clone())));
     let event = event_on_workload(world, key, Reason::RollRefused, note, now);
     let event = event.map(|event| Event { related, same: same.clone(), ..event });
@@ -404,7 +413,7 @@ pub(crate) fn refusal(
         let source = key.beside(source);
         let workload = world.display_short(key);
         let note = format!(
-            "the roll of {workload} to the present content was refused and will be retried: {message}"
+            "the roll of {workload} to the present content was refused{changed_by} and will be retried: {message}"
         );
         let event = event_on_source(world, &source, Reason::RollRefused, note, now);
         events.extend(event.map(|event| Event { same: same.clone(), ..event }));

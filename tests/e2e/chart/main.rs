@@ -22,6 +22,7 @@ mod pods;
 mod reduced_rights;
 mod refused_values;
 mod rights;
+mod stamps;
 mod supported_versions;
 mod user_roles;
 mod value_table;
