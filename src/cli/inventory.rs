@@ -331,10 +331,7 @@ impl Inventory {
             match target.try_list(&collection, &kind.kind, &opted_in(selector)).await {
                 // What is left out is already known.
                 Err(error) if error.is_missing_right() => {}
-                Err(ApiError::Refused { code: 400, message, .. }) => {
-                    return Err(Failure::Usage(format!("invalid --selector {selector:?}: {message}")));
-                }
-                Err(error) => return Err(target.failure(error)),
+                Err(error) => return Err(target.failure_of_selector(error, selector)),
                 Ok(items) => {
                     uids.extend(items.iter().map(|item| text(item, "/metadata/uid").to_owned()));
                 }

@@ -9,7 +9,7 @@ use super::{failure::Failure, target::Target};
 use crate::{
     annotations,
     kinds::{REVISION_KINDS, WorkloadKind},
-    resolve::{Health, Observed, Record, Verdict, Workload},
+    resolve::{Health, NamespaceOptIn, Observed, Record, Verdict, Workload},
     snapshot::{Digest, ObjectName, Rotated, SourceKind, is_named_after},
     template::SourceMap,
     world::{Inherited, SnapshotRecord},
@@ -189,6 +189,11 @@ pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
 /// A label.
 pub(super) fn label<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value["metadata"]["labels"][key].as_str()
+}
+
+/// What a Namespace says about workloads without a label of their own.
+pub(super) fn opt_in_of(namespace: &Value) -> NamespaceOptIn {
+    NamespaceOptIn::read(label(namespace, annotations::ENABLED))
 }
 
 /// An annotation.

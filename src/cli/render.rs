@@ -10,14 +10,15 @@ use super::{
     failure::Failure,
     flags::{DefaultsFlag, KindFlag, RotatedFlag},
     manifests::{self, ManifestFlags},
+    objects::opt_in_of,
     output::{self, OutputFlag, OutputFormat},
 };
 use crate::{
     annotations,
     kinds::{Kinds, WorkloadKind},
     resolve::{
-        self, Carried, Decision, Defaults, Facts, NamespaceFacts, NamespaceOptIn, Need, Observed, Request,
-        Spares, Strategies, Workload,
+        self, Carried, Decision, Defaults, Facts, NamespaceFacts, Need, Observed, Request, Spares,
+        Strategies, Workload,
     },
     schema::Schemas,
     snapshot::{Made, ObjectName, Rotated, snapshot_json},
@@ -169,7 +170,7 @@ impl Given {
                 given.objects.insert((namespace, source.name), observed);
             } else if is_namespace(object) {
                 let facts = NamespaceFacts {
-                    opt_in: NamespaceOptIn::read(object["metadata"]["labels"][annotations::ENABLED].as_str()),
+                    opt_in: opt_in_of(object),
                     secrets: object["metadata"]["annotations"][annotations::SECRETS] == "true",
                     live_secrets: object["metadata"]["annotations"][annotations::SECRETS_MODE] == "live",
                     terminating: false,

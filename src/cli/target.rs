@@ -318,6 +318,16 @@ impl Target {
         self.strategies.apply(&self.api, namespace, source).await.map_err(|error| self.failure(error))
     }
 
+    /// The error of a list by a label selector of the command line.
+    pub(super) fn failure_of_selector(&self, error: ApiError, selector: &str) -> Failure {
+        match error {
+            ApiError::Refused { code: 400, message, .. } => {
+                Failure::Usage(format!("invalid --selector {selector:?}: {message}"))
+            }
+            other => self.failure(other),
+        }
+    }
+
     /// Converts an error into one for the users of the command line.
     pub(super) fn failure(&self, error: ApiError) -> Failure {
         match error {

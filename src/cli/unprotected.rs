@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     failure::Failure,
     inventory::{Unread, undecided},
-    objects::{Scope, belongs_to_workload, is_called, text},
+    objects::{Scope, belongs_to_workload, is_called, opt_in_of, text},
     target::Target,
 };
 use crate::{annotations, kinds::WorkloadKind, resolve::NamespaceOptIn};
@@ -84,9 +84,6 @@ async fn opting_in_next(
             found => found?.into_iter().collect(),
         },
     };
-    let label = |namespace: &Value| {
-        NamespaceOptIn::read(namespace["metadata"]["labels"][annotations::ENABLED].as_str())
-    };
-    let next = found.iter().filter(|namespace| label(namespace) == NamespaceOptIn::Next);
+    let next = found.iter().filter(|namespace| opt_in_of(namespace) == NamespaceOptIn::Next);
     Ok(next.map(|namespace| text(namespace, "/metadata/name").to_owned()).collect())
 }

@@ -59,7 +59,7 @@ pub(super) struct Migration {
     needs_restart: Option<String>,
     /// What the tools follow.
     follows: Vec<Followed>,
-    /// The positions in `found` of what says so.
+    /// The positions in `found` of the annotations that name these sources.
     following: Vec<usize>,
     /// The position of an annotation that keeps a tool away.
     off: Option<usize>,
@@ -164,7 +164,7 @@ impl Migration {
         self.found.len() - 1
     }
 
-    /// Records what a tool follows, by the positions of what says so.
+    /// Records the sources that a tool follows, with the positions of the annotations that name them.
     pub(super) fn follow(&mut self, followed: Followed, said_by: impl IntoIterator<Item = usize>) {
         self.follows.push(followed);
         self.following.extend(said_by);
@@ -193,7 +193,7 @@ impl Migration {
         }
     }
 
-    /// An annotation goes with the write.
+    /// Records an annotation of the workload that the write removes.
     pub(super) fn take(&mut self, key: &str, text: &str) {
         self.removed.insert(key.to_owned(), text.to_owned());
     }

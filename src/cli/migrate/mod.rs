@@ -20,14 +20,14 @@ use super::{
     failure::Failure,
     inventory,
     manifests::{self, ManifestFlags},
-    objects::{Scope, belongs_to_workload, label, text},
+    objects::{Scope, belongs_to_workload, label, opt_in_of, text},
     output::{self, OutputFlag, OutputFormat, Row},
     render::{is_namespace, workload_kind},
     target::{Flags, Target},
 };
 use crate::{
     annotations,
-    cluster::{ApiError, Listed},
+    cluster::Listed,
     kinds::WorkloadKind,
     resolve::{NamespaceOptIn, Workload},
     snapshot::{ObjectName, SourceKind},
@@ -142,6 +142,15 @@ impl Migrated {
         })
     }
 
+    /// `Deployment/web in namespace shop`; without the namespace if the manifest has none.
+    fn display(&self) -> String {
+        if self.namespace.is_empty() {
+            self.object.clone()
+        } else {
+            format!("{} in namespace {}", self.object, self.namespace)
+        }
+    }
+
     /// Whether it changes.
     fn changes(&self) -> bool {
         self.blocked.is_none() && !self.operations.is_empty()
@@ -196,12 +205,7 @@ fn show(all: &[Migrated], format: OutputFormat) -> Result<(), Failure> {
 fn note(all: &[Migrated]) {
     for one in all {
         if let Some(why) = &one.blocked {
-            let place = if one.namespace.is_empty() {
-                String::new()
-            } else {
-                format!(" in namespace {}", one.namespace)
-            };
-            output::warn(&format!("{}{place} stays as it is: {why}", one.object));
+            output::warn(&format!("{} stays as it is: {why}", one.display()));
         }
     }
     if all.iter().any(|one| one.asks_for_secrets && one.changes()) {
@@ -219,11 +223,11 @@ async fn write(target: &Target, all: &[Migrated]) -> Result<(), Failure> {
         let patch = Value::Array(one.operations.clone());
         match target.patch(&one.path, "application/json-patch+json", &patch, false).await {
             Ok(_) => {
-                output::print_line(&format!("{} in namespace {} migrated", one.object, one.namespace))?;
+                output::print_line(&format!("{} migrated", one.display()))?;
                 written += 1;
             }
             Err(error) => {
-                output::warn(&format!("{} in namespace {}: {error}", one.object, one.namespace));
+                output::warn(&format!("{}: {error}", one.display()));
                 failed += 1;
             }
         }
@@ -258,12 +262,7 @@ async fn of_cluster(
         let collection = scope.collection(&kind.api_version(), &kind.plural);
         // A part would mislead: a tool is uninstalled if nothing of it is found.
         let found = target.try_list(&collection, &kind.kind, &options.selector).await;
-        let found = found.map_err(|error| match error {
-            ApiError::Refused { code: 400, message, .. } => {
-                Failure::Usage(format!("invalid --selector {:?}: {message}", options.selector))
-            }
-            other => target.failure(other),
-        })?;
+        let found = found.map_err(|error| target.failure_of_selector(error, &options.selector))?;
         let own = found.into_iter().filter(|value| !belongs_to_workload(value));
         workloads.extend(own.map(|value| (kind, value)));
     }
@@ -279,8 +278,7 @@ async fn of_cluster(
         let namespace = text(value, "/metadata/namespace");
         if !namespaces.contains_key(namespace) {
             let found = target.get(&format!("/api/v1/namespaces/{namespace}")).await?.unwrap_or_default();
-            let of_namespace = NamespaceOptIn::read(label(&found, annotations::ENABLED));
-            namespaces.insert(namespace.to_owned(), of_namespace);
+            namespaces.insert(namespace.to_owned(), opt_in_of(&found));
         }
         let of_namespace = namespaces.get(namespace).copied();
         let known = (tools, marks.get(namespace).unwrap_or(&unmarked), &inherited);
@@ -357,8 +355,7 @@ fn of_manifests(options: &MigrateOptions, tools: &BTreeSet<Tool>) -> Result<(), 
     let mut namespaces = BTreeMap::new();
     for (file, object) in &all {
         if is_namespace(object) {
-            let opt_in = NamespaceOptIn::read(label(object, annotations::ENABLED));
-            namespaces.insert(text(object, "/metadata/name").to_owned(), opt_in);
+            namespaces.insert(text(object, "/metadata/name").to_owned(), opt_in_of(object));
         }
         let marks = marks.entry(namespace(object)).or_default();
         let known = marks.only.get_or_insert_default();
