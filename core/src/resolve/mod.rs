@@ -8,16 +8,13 @@ mod analysis;
 mod bare;
 mod carried;
 mod change_state;
-mod content;
-mod decide;
+mod decision;
 pub(crate) mod defaults;
 mod driver;
 mod effects;
 mod exclusions;
 mod facts;
 mod health;
-mod hold_rule;
-mod holds;
 mod key_names;
 mod malformed;
 mod misplaced;
@@ -27,21 +24,16 @@ mod optin;
 mod other_tools;
 mod pending;
 mod plan;
-mod plan_rule;
 mod policy;
 mod refused_contents;
-mod refused_rule;
 mod relation;
 mod revisions;
 mod schema;
-mod schema_rule;
 mod set;
-mod set_rule;
 mod spread;
 mod spread_policy;
 mod strategies;
 mod strategy;
-mod turn;
 mod undo;
 mod used;
 mod values;
@@ -54,7 +46,7 @@ use std::collections::BTreeSet;
 pub use analysis::{Analysis, AnalysisRun, EndedWave, RunState, is_run_of, run_arguments, run_of_template};
 pub use carried::{Carried, Unmarked};
 pub use change_state::{ChangeState, Phase};
-pub use decide::resolve;
+pub use decision::resolve;
 pub use defaults::Defaults;
 pub use driver::decide;
 pub use exclusions::{ExcludedLabels, Exclusions, LabelNames};
@@ -122,21 +114,6 @@ pub enum Need {
         /// The snapshot that the template names. If that is the newest one, it is not asked for.
         kept: Option<String>,
     },
-}
-
-/// Whether a workload has taken the present content of a source into account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
-    /// The content is the one that was seen.
-    Yes,
-    /// The seen content cannot be determined, but the workload's snapshot holds the present content.
-    Alike,
-    /// Another content was seen, or none.
-    No,
-    /// The seen content cannot be determined, and an undo or a pin keeps another one.
-    Rejected,
-    /// The seen content cannot be determined.
-    Unknown,
 }
 
 /// The result of [`resolve`].
