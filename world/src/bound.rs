@@ -35,7 +35,7 @@ impl World {
                 self.watch_namespace(&name.namespace);
             }
             self.bound.insert(name.clone(), record);
-            changes.push(WorldChange::Bound(name));
+            changes.push(WorldChange::Object(name));
         } else if let Some(record) = self.bound.remove(&name) {
             self.owners_changed(&name, Some(&record.owners), None);
             self.unwatch_namespace(&name.namespace);

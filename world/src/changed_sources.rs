@@ -92,7 +92,7 @@ impl World {
         changes.extend(in_it.map(|key| WorldChange::Workload(key.clone())));
         // A content may be refused in another namespace of the group.
         let of_it = self.sources.keys().filter(|source| source.namespace == *namespace);
-        changes.extend(of_it.map(|source| WorldChange::SourceRegrouped(source.clone())));
+        changes.extend(of_it.map(|source| WorldChange::Source(source.clone())));
     }
 
     /// Has sources of a namespace read again: it has other settings for them.
@@ -108,7 +108,7 @@ impl World {
             let is_it = name.namespace == *namespace && is_known && is_one(name);
             is_it.then(|| {
                 *known = KnownSource::Unknown;
-                WorldChange::SourceOutdated(name.clone())
+                WorldChange::Source(name.clone())
             })
         };
         changes.extend(self.sources.iter_mut().filter_map(is_in_it));
@@ -255,7 +255,9 @@ mod tests {
             let mut changes = Vec::new();
             world.apply_namespace_settings(&"ns".into(), settings, &mut changes);
             let read = changes.iter().filter_map(|change| match change {
-                WorldChange::SourceOutdated(name) => Some(name.clone()),
+                WorldChange::Source(name) if world.source(name) == Some(&KnownSource::Unknown) => {
+                    Some(name.clone())
+                }
                 _ => None,
             });
             let expected = if is_other { vec![source("a"), source("b")] } else { Vec::new() };
@@ -281,7 +283,7 @@ mod tests {
             let mut changes = Vec::new();
             world.apply_namespace_settings(&"ns".into(), settings, &mut changes);
             let is_read =
-                |change: &WorldChange| matches!(change, WorldChange::SourceOutdated(name) if *name == secret);
+                |change: &WorldChange| matches!(change, WorldChange::Source(name) if *name == secret);
             assert!(changes.iter().any(is_read), "{changes:?}");
             assert_eq!(mode(&world), None, "it is read again");
             world.set_read(&secret, Some(read()), &mut Vec::new());
@@ -297,7 +299,7 @@ mod tests {
             world.apply_namespace_settings(&"ns".into(), settings, &mut changes);
             let line = |change: &WorldChange| match change {
                 WorldChange::Workload(key) => format!("workload {}/{}", key.namespace, key.name),
-                WorldChange::SourceRegrouped(source) => source.to_string(),
+                WorldChange::Source(source) => source.to_string(),
                 change => format!("{change:?}"),
             };
             let mut lines: Vec<_> = changes.iter().map(line).collect();

@@ -42,7 +42,7 @@ impl World {
         let with_snapshot = with_snapshot.map(|(name, record)| name.sibling(Arc::clone(&record.source)));
         let with_snapshot = with_snapshot.filter(|source| self.existing_source(source).is_some());
         let changed: BTreeSet<_> = with_content.cloned().chain(with_snapshot).collect();
-        changes.extend(changed.into_iter().map(WorldChange::SourceRead));
+        changes.extend(changed.into_iter().map(WorldChange::Source));
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
             let mut changes = Vec::new();
             world.set_refused_contents(listing(list), &mut changes);
             let name = |change: WorldChange| match change {
-                WorldChange::SourceRead(name) => name.object.name.to_string(),
+                WorldChange::Source(name) => name.object.name.to_string(),
                 other => panic!("{other:?}"),
             };
             changes.into_iter().map(name).collect::<Vec<_>>()

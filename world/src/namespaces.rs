@@ -25,11 +25,8 @@ impl World {
             known.remove(namespace)
         };
         let before = before.unwrap_or_default();
-        if opt_in < before {
-            changes.push(WorldChange::OptedOut(Arc::clone(namespace)));
-        }
-        if opt_in.is_in() && opt_in != before {
-            changes.push(WorldChange::OptedIn(Arc::clone(namespace)));
+        if opt_in != before {
+            changes.push(WorldChange::Namespace(Arc::clone(namespace)));
         }
     }
 

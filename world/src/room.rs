@@ -26,7 +26,7 @@ impl World {
     /// Records that a list is complete.
     pub fn list_ended(&mut self, list: &ListId, changes: &mut Vec<WorldChange>) {
         let known = self.shares.list_ended(list);
-        changes.extend(known.into_iter().map(WorldChange::FullyKnown));
+        changes.extend(known.into_iter().map(WorldChange::Share));
     }
 
     /// Records the uid of a namespace; `None` if it is deleted.
@@ -42,7 +42,7 @@ impl World {
             None => self.namespace_uids.remove(namespace),
         };
         if old != new && self.shares.is_partly_known(namespace) {
-            changes.push(WorldChange::PartlyKnown(Arc::clone(namespace)));
+            changes.push(WorldChange::Share(Arc::clone(namespace)));
         }
     }
 
@@ -142,7 +142,7 @@ impl World {
 
     fn leave_out(&mut self, namespace: &Arc<str>, by_total: bool, changes: &mut Vec<WorldChange>) {
         if self.shares.leave_out(namespace, by_total) {
-            changes.push(WorldChange::PartlyKnown(Arc::clone(namespace)));
+            changes.push(WorldChange::Share(Arc::clone(namespace)));
         }
     }
 
@@ -243,13 +243,22 @@ mod tests {
         world.revisions().filter(|key| *key.namespace == *namespace).count()
     }
 
-    fn marks(changes: &[WorldChange]) -> Vec<String> {
+    /// The namespaces whose share changed, and how much of each is known now.
+    fn marks(world: &World, changes: &[WorldChange]) -> Vec<String> {
         let mark = |change: &WorldChange| match change {
-            WorldChange::PartlyKnown(namespace) => Some(format!("partly {namespace}")),
-            WorldChange::FullyKnown(namespace) => Some(format!("fully {namespace}")),
+            WorldChange::Share(namespace) if world.shares().is_partly_known(namespace) => {
+                Some(format!("partly {namespace}"))
+            }
+            WorldChange::Share(namespace) => Some(format!("fully {namespace}")),
             _ => None,
         };
         changes.iter().filter_map(mark).collect()
+    }
+
+    /// The same, after these revisions were added.
+    fn added(world: &mut World, namespace: &str, numbers: std::ops::Range<usize>) -> Vec<String> {
+        let changes = add(world, namespace, numbers);
+        marks(world, &changes)
     }
 
     /// Room for this many revisions of a namespace, and in total.
@@ -280,8 +289,8 @@ mod tests {
     #[test]
     fn namespace_keeps_only_its_share() {
         let mut world = world(limits(3, 100));
-        assert_eq!(marks(&add(&mut world, "a", 0..3)), Vec::<String>::new());
-        assert_eq!(marks(&add(&mut world, "a", 3..9)), ["partly a"], "it is reported once");
+        assert_eq!(added(&mut world, "a", 0..3), Vec::<String>::new());
+        assert_eq!(added(&mut world, "a", 3..9), ["partly a"], "it is reported once");
         assert_eq!(kept(&world, "a"), 3);
         assert!(world.shares().of("a") <= world.config().shares.namespace);
         // A known revision may change, within its size. One that grows beyond the share is left out.
@@ -291,7 +300,7 @@ mod tests {
         let grown = Revision { uses: vec![used("a", Some(1)), used("b", Some(1))], ..revision(0) };
         world.apply_revision(&revision_key("a", 0), Some(grown), &mut Vec::new());
         assert_eq!(kept(&world, "a"), 2);
-        assert_eq!(marks(&add(&mut world, "b", 0..3)), Vec::<String>::new(), "others have their own share");
+        assert_eq!(added(&mut world, "b", 0..3), Vec::<String>::new(), "others have their own share");
         assert_eq!(kept(&world, "b"), 3);
         assert_eq!(world.shares().partly_known(), ["a".into()]);
     }
@@ -341,7 +350,7 @@ mod tests {
         let mut world = world(limits(100, 80));
         add(&mut world, "large", 0..79);
         let changes = add(&mut world, "small", 0..20);
-        assert_eq!(marks(&changes), ["partly large"]);
+        assert_eq!(marks(&world, &changes), ["partly large"]);
         assert_eq!(kept(&world, "small"), 20);
         assert!(world.shares().total() <= world.config().shares.total);
         assert!(kept(&world, "large") >= 57, "no more is left out than needed: {}", kept(&world, "large"));
@@ -349,7 +358,7 @@ mod tests {
         add(&mut world, "small", 20..100);
         let counts = ["large", "small"].map(|namespace| kept(&world, namespace));
         assert!(counts.iter().all(|count| (36..=42).contains(count)), "{counts:?}");
-        assert_eq!(marks(&add(&mut world, "other", 0..10)), Vec::<String>::new());
+        assert_eq!(added(&mut world, "other", 0..10), Vec::<String>::new());
         assert_eq!(kept(&world, "other"), 10);
         add(&mut world, "large", 0..100);
         assert_eq!(kept(&world, "other"), 10);
@@ -362,7 +371,7 @@ mod tests {
             world.shares_mut().list_began(LIST(kind));
             let mut changes = add(world, "a", objects);
             world.list_ended(&LIST(kind), &mut changes);
-            marks(&changes)
+            marks(world, &changes)
         };
         let limits = world.config().shares;
         let may_fit = |world: &World| world.shares().may_fit(&limits);

@@ -65,7 +65,7 @@ impl World {
             let is_kept = rank < known.keep && !exceeds;
             let is_owned = record.owners.iter().any(|owner| owner.uid == known.uid);
             if is_kept != is_owned || (exceeds && record.owners.is_empty()) {
-                changes.push(WorldChange::Owners(name));
+                changes.push(WorldChange::Object(name));
             }
         }
     }

@@ -32,7 +32,6 @@ impl World {
         if old == record {
             return;
         }
-        changes.push(WorldChange::Snapshot(name.clone()));
         let owners =
             |record: &Option<SnapshotRecord>| record.as_ref().map_or(0, |known| known.owners.iter().count());
         let sizes = (shares::of_owners(owners(&old)), shares::of_owners(owners(&record)));
@@ -46,7 +45,7 @@ impl World {
             self.remove_from_source(&name, old, changes);
         }
         let Some(record) = record else {
-            changes.push(WorldChange::SnapshotDeleted(name));
+            changes.push(WorldChange::Deleted(name));
             return;
         };
         let source = name.sibling(Arc::clone(&record.source));
@@ -57,10 +56,35 @@ impl World {
             // A new snapshot may push an older one out of the newest `keep`.
             self.rank_neighbours(&source, changes);
             self.weigh_snapshots(&source, changes);
-            changes.push(WorldChange::SnapshotAdded(name.clone()));
+            self.doubt_content(&source, &record);
+            // A workload may have failed before the watch reports the snapshot, and only a known snapshot can get a verdict.
+            let is_limited = |known| self.change(&source, known).policy().is_limited();
+            if self.existing_source(&source).is_some_and(is_limited) {
+                self.mark_users(&source, changes);
+            }
+            changes.push(WorldChange::Source(source));
+        } else if old.is_some_and(|old| old.verdict != record.verdict) {
+            self.mark_users(&source, changes);
+            // One that failed before may no longer be among those that are kept.
+            if let Some(known) = self.existing_source(&source) {
+                changes.extend(self.failures(&source, known).map(WorldChange::Object));
+            }
+            changes.push(WorldChange::Source(source));
+        } else {
+            self.need(&source, changes);
         }
-        changes.push(WorldChange::SourceNeeded(source));
-        changes.push(WorldChange::Owners(name));
+        changes.push(WorldChange::Object(name));
+    }
+
+    /// A source is read again, to compare it with a new snapshot whose digest cannot be computed.
+    fn doubt_content(&mut self, source: &Name, record: &SnapshotRecord) {
+        if self.config.is_unverifiable(record)
+            && self
+                .existing_source(source)
+                .is_some_and(|known| !known.present.digests.contains(&record.digest))
+        {
+            self.set_source_unknown(source);
+        }
     }
 
     /// If another client removed the source from the owners of a snapshot that it keeps, the source is read again: the garbage
@@ -76,7 +100,7 @@ impl World {
         let owns = |owners: &CompactSet<Owner>| owners.iter().any(|owner| owner.uid == known.uid);
         if owns(old) && !owns(new) && self.keeps(source, name, known) {
             self.set_source_unknown(source);
-            changes.push(WorldChange::SourceOutdated(source.clone()));
+            changes.push(WorldChange::Source(source.clone()));
         }
     }
 
@@ -98,9 +122,9 @@ impl World {
             Some(Removed::OneOfSeveral) => {
                 self.rank_neighbours(&source, changes);
                 self.weigh_snapshots(&source, changes);
-                if was_crowded && self.existing_source(&source).is_some() {
+                if was_crowded {
                     // The newest content may have got no snapshot.
-                    changes.push(WorldChange::SourceNeeded(source.clone()));
+                    self.need(&source, changes);
                 }
             }
             None => {}

@@ -23,16 +23,15 @@ impl World {
             (None, Some(KnownSource::Missing)) => {}
             (None, _) => {
                 self.set_source(&name, KnownSource::Missing, changes);
-                changes.push(WorldChange::SourceDeleted(name));
             }
             (Some(_), known) => {
+                changes.push(WorldChange::Source(name.clone()));
                 if let Some(KnownSource::Exists(known)) = known {
                     let held = self.snapshots.with(&name, &known.present.digests);
-                    changes.extend(held.map(|(snapshot, _)| WorldChange::ContentReplaced(snapshot)));
+                    changes.extend(held.map(|(snapshot, _)| WorldChange::Object(snapshot)));
                 }
                 // Old content must not be acted on: this replica may have led long ago, and lead again.
-                self.sources.insert(name.clone(), KnownSource::Unknown);
-                changes.push(WorldChange::SourceOutdated(name));
+                self.sources.insert(name, KnownSource::Unknown);
             }
         }
     }
@@ -63,23 +62,40 @@ impl World {
         let depends = |record: &SourceRecord| record.spread.is_limited() || self.reports(record);
         let depends = source.existing().is_some_and(depends);
         self.set_limited(name, depends);
-        let exists = matches!(source, KnownSource::Exists(_));
+        let exists = source.existing().is_some();
         let name = &self.interner.intern(name.clone());
         let old = self.sources.insert(name.clone(), source);
         if old.as_ref() == self.sources.get(name) {
             return;
         }
-        let is_lost = matches!(old, Some(KnownSource::Exists(_))) && !exists;
-        for (key, _) in self.workloads_using(name) {
-            changes.push(WorldChange::Workload(key.clone()));
-            if is_lost {
-                changes.push(WorldChange::Unresolved(key.clone()));
-            }
+        self.mark_users(name, changes);
+        if matches!(old, Some(KnownSource::Exists(_))) && !exists {
+            changes.extend(self.workloads_using(name).map(|(key, _)| WorldChange::Unresolved(key.clone())));
         }
         let known = self.sources.get(name).and_then(KnownSource::existing);
         self.snapshots.rank_again(name, known, changes);
-        if exists {
-            changes.push(WorldChange::SourceRead(name.clone()));
+        changes.push(WorldChange::Source(name.clone()));
+    }
+
+    /// Reports the workloads that use a source.
+    pub(crate) fn mark_users(&self, source: &Name, changes: &mut Vec<WorldChange>) {
+        changes.extend(self.workloads_using(source).map(|(key, _)| WorldChange::Workload(key.clone())));
+    }
+
+    /// Reports a source that something needs, if it must be read, or may need a snapshot: it may have been known before anything used it.
+    pub(crate) fn need(&self, name: &Name, changes: &mut Vec<WorldChange>) {
+        let lacks_snapshot = |known: &SourceRecord| {
+            let present = &known.present;
+            let has_none = present.is_snapshot || present.stays_as_written || present.live == Some(true);
+            !has_none && !self.snapshots.has_content_of(name, known)
+        };
+        let is_needed = match self.sources.get(name) {
+            Some(KnownSource::Exists(known)) => lacks_snapshot(known),
+            Some(KnownSource::Missing) => false,
+            Some(KnownSource::Unknown) | None => true,
+        };
+        if is_needed {
+            changes.push(WorldChange::Source(name.clone()));
         }
     }
 
@@ -111,7 +127,7 @@ impl World {
     pub fn forget_source(&mut self, name: &Name, changes: &mut Vec<WorldChange>) {
         if !self.is_watched(name) {
             self.sources.remove(name);
-            changes.push(WorldChange::SourceUnused(name.clone()));
+            changes.push(WorldChange::Source(name.clone()));
         }
     }
 
@@ -126,8 +142,7 @@ impl World {
             }
         } else if self.labelled.insert(name.clone()) {
             self.watch_namespace(&name.namespace);
-            changes.push(WorldChange::SourceNeeded(name.clone()));
-            changes.push(WorldChange::SourceLabelled(name));
+            changes.push(WorldChange::Source(name));
         }
     }
 

@@ -238,7 +238,7 @@ impl Both {
                     }
                 }
                 self.world.add_findings(found, verified);
-                changes.push(WorldChange::Owners(found.clone()));
+                changes.push(WorldChange::Object(found.clone()));
             }
         }
         changes
@@ -272,13 +272,10 @@ impl Both {
     fn follow(&mut self, changes: &[WorldChange]) {
         for change in changes {
             match change {
-                WorldChange::SourceNeeded(source) => {
+                WorldChange::Source(source) if self.world.is_watched(source) => {
                     self.world.need_source(source);
                 }
-                WorldChange::Owners(name)
-                | WorldChange::Used(name)
-                | WorldChange::Unproven(name)
-                | WorldChange::Bound(name) => match self.wanted(name) {
+                WorldChange::Object(name) => match self.wanted(name) {
                     Some(WantedOwners::Unknown) => self.world.snapshots_mut().rank_when_read(name),
                     Some(wanted) => {
                         self.decided.insert(name.clone(), wanted);
@@ -571,7 +568,7 @@ proptest! {
             let now = both.pending();
             let is_told = |key: &WorkloadKey| changes.iter().any(|change| match change {
                 WorldChange::Workload(told) => told == key,
-                WorldChange::OptedOut(namespace) => *namespace == key.namespace,
+                WorldChange::Namespace(namespace) => *namespace == key.namespace,
                 _ => false,
             });
             // Whether a workload is still pending is checked again before it rolls.
@@ -580,7 +577,7 @@ proptest! {
             }
             pending = now;
             let is_told = |name: &Name| changes.iter().any(|change| matches!(change,
-                WorldChange::Absent(told) | WorldChange::SnapshotDeleted(told) | WorldChange::Unbound { name: told, is_used: true }
+                WorldChange::Absent(told) | WorldChange::Deleted(told) | WorldChange::Unbound { name: told, is_used: true }
                     if told == name));
             let is_stay = step[0] % 12 == 11;
             for name in both.missing().difference(&missing).filter(|_| !is_stay) {

@@ -88,7 +88,7 @@ impl World {
                 && record.as_ref().and_then(|record| record.previous(source)) != Some(name)
             {
                 let previous = ObjectName::new(source.kind, Arc::clone(name));
-                changes.push(WorldChange::Owners(key.beside(previous)));
+                changes.push(WorldChange::Object(key.beside(previous)));
             }
         }
         changes.push(WorldChange::Workload(key));
@@ -303,7 +303,7 @@ mod tests {
             let checked: Vec<_> = changes
                 .into_iter()
                 .filter_map(|change| match change {
-                    WorldChange::Owners(name) => Some(name),
+                    WorldChange::Object(name) => Some(name),
                     _ => None,
                 })
                 .collect();

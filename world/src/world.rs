@@ -253,7 +253,7 @@ impl World {
                 weighed.extend(self.source_of_snapshot(&name));
             }
             self.forget_source(&name, changes);
-            changes.push(WorldChange::Owners(name));
+            changes.push(WorldChange::Object(name));
         }
         for object in &new_names {
             let name = Name::new(Arc::clone(namespace), object.clone());
@@ -261,7 +261,7 @@ impl World {
                 weighed.extend(self.source_of_snapshot(&name));
             }
             self.users.add(name.clone(), user.clone());
-            changes.push(WorldChange::Used(name));
+            changes.push(WorldChange::Object(name));
         }
         for source in weighed {
             self.weigh_snapshots(&source, changes);
@@ -276,8 +276,7 @@ impl World {
                 }
             }
             if matches!(user, User::Workload(_)) {
-                changes
-                    .push(WorldChange::SourceNeeded(Name::new(Arc::clone(namespace), used.source.clone())));
+                self.need(&Name::new(Arc::clone(namespace), used.source.clone()), changes);
             }
         }
     }

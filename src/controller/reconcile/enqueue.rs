@@ -52,65 +52,10 @@ impl State {
                 self.enqueue_analyses(&key, now);
             }
             WorldChange::Unresolved(key) => self.enqueue_missing_sources(&key, now),
-            WorldChange::Owners(name) => self.enqueue_owners(&name, now),
-            WorldChange::Unproven(name) => self.queue.schedule(Task::Object(name, ObjectStep::Bind), now),
-            WorldChange::Used(name) => {
-                // From now on it counts as used, whenever its owners are checked.
-                self.unused_since.remove(&name);
-                self.enqueue_owners(&name, now);
-            }
+            WorldChange::Source(name) => self.source_changed(&name, now),
+            WorldChange::Object(name) => self.object_changed(&name, now),
             WorldChange::Absent(name) => self.enqueue_restore(name, now),
-            WorldChange::SourceNeeded(name) => self.enqueue_source(name, now),
-            WorldChange::SourceUnused(name) => {
-                self.memory.fresh.take(&name);
-                self.world.analyses_mut().forget(&name);
-                self.queue.cancel(&Task::Analyse(name.clone()));
-                self.held_workloads.forget_source(&self.world, &name);
-                self.counted_changes.forget(&name);
-                self.checked_schemas.forget(&name);
-                self.forget_state(&name);
-            }
-            WorldChange::SourceOutdated(name) => self.queue.schedule(Task::Read(name), now),
-            WorldChange::SourceRead(name) => {
-                self.held_workloads.source_changed(&self.world, &name);
-                self.queue.schedule(Task::Ensure(name.clone()), now);
-                self.enqueue_lost_of(&name, now);
-                self.enqueue_analysis(&name, now);
-                self.enqueue_group_judgements(&name, now);
-                self.enqueue_state(&name, now);
-                let released = self.held_workloads.release_replaced(&self.world, &name, now);
-                self.report(released, now);
-            }
-            WorldChange::SourceDeleted(name) => {
-                // A read in progress may have found the source before its deletion.
-                let read = Task::Read(name);
-                if self.queue.is_working(&read) {
-                    self.queue.schedule(read, now);
-                }
-            }
-            WorldChange::SourceLabelled(name) => self.queue.schedule(Task::Ensure(name), now),
-            WorldChange::SourceRegrouped(name) => {
-                self.enqueue_group_judgements(&name, now);
-                self.queue.schedule(Task::Ensure(name), now);
-            }
-            // The full delay starts when the new content is known.
-            WorldChange::ContentReplaced(name) => self.queue.cancel(&Task::Object(name, ObjectStep::Unbind)),
-            WorldChange::Snapshot(name) => {
-                self.missing.changed(&name);
-                self.enqueue_judged(&name, now);
-            }
-            WorldChange::SnapshotAdded(name) => {
-                self.enqueue_judgements(&name, now);
-                self.enqueue_lost_beside(&name, now);
-                self.enqueue_comparison(&name, now);
-            }
-            WorldChange::SnapshotDeleted(name) => self.snapshot_deleted(name, now),
-            WorldChange::Bound(name) => {
-                if let Some(record) = self.world.bound(&name) {
-                    self.memory.forget_replaced(&name, &record.version.uid);
-                }
-                self.queue.schedule(Task::Object(name, ObjectStep::Bind), now);
-            }
+            WorldChange::Deleted(name) => self.snapshot_deleted(name, now),
             WorldChange::Unbound { name, is_used } => {
                 self.unused_since.remove(&name);
                 self.queue.schedule(Task::Object(name.clone(), ObjectStep::Free), now);
@@ -119,14 +64,57 @@ impl State {
                     self.enqueue_restore(name, now);
                 }
             }
-            WorldChange::OptedIn(namespace) => self.queue.schedule(Task::OptIn(namespace), now),
-            WorldChange::OptedOut(namespace) => self.namespace_opted_out(&namespace, now),
-            WorldChange::PartlyKnown(namespace) => self.partly_known(&namespace, now),
-            WorldChange::FullyKnown(namespace) => self.fully_known(&namespace, now),
+            WorldChange::Namespace(namespace) => self.namespace_changed(&namespace, now),
+            WorldChange::Share(namespace) => self.share_changed(&namespace, now),
+        }
+    }
+
+    fn source_changed(&mut self, name: &Name, now: Timestamp) {
+        if self.world.source(name).is_none() && !self.world.is_watched(name) {
+            return self.forget_source(name);
+        }
+        self.enqueue_source(name.clone(), now);
+        if self.world.existing_source(name).is_none() {
+            return;
+        }
+        self.held_workloads.source_changed(&self.world, name);
+        self.enqueue_lost_of(name, now);
+        self.enqueue_analysis(name, now);
+        self.enqueue_group_judgements(name, now);
+        self.enqueue_state(name, now);
+        self.enqueue_siblings(name, now);
+        let released = self.held_workloads.release_replaced(&self.world, name, now);
+        self.report(released, now);
+    }
+
+    /// Forgets a source on which nothing depends any more.
+    fn forget_source(&mut self, name: &Name) {
+        self.memory.fresh.take(name);
+        self.world.analyses_mut().forget(name);
+        self.queue.cancel(&Task::Analyse(name.clone()));
+        self.held_workloads.forget_source(&self.world, name);
+        self.counted_changes.forget(name);
+        self.checked_schemas.forget(name);
+        self.forget_state(name);
+    }
+
+    fn object_changed(&mut self, name: &Name, now: Timestamp) {
+        if self.world.users().has_any(name) {
+            // From now on it counts as used, whenever its owners are checked.
+            self.unused_since.remove(name);
+        }
+        if let Some(record) = self.world.bound(name) {
+            self.memory.forget_replaced(name, &record.version.uid);
+        }
+        if self.world.exists(name) {
+            self.missing.changed(name);
+            self.enqueue_lost_beside(name, now);
+            self.enqueue_owners(name, now);
         }
     }
 
     fn snapshot_deleted(&mut self, name: Name, now: Timestamp) {
+        self.missing.changed(&name);
         self.unused_since.remove(&name);
         for step in [ObjectStep::Bind, ObjectStep::Unbind, ObjectStep::Sweep] {
             self.queue.cancel(&Task::Object(name.clone(), step));
@@ -136,13 +124,17 @@ impl State {
         }
     }
 
-    fn namespace_opted_out(&mut self, namespace: &Arc<str>, now: Timestamp) {
-        self.queue.cancel(&Task::OptIn(Arc::clone(namespace)));
+    fn namespace_changed(&mut self, namespace: &Arc<str>, now: Timestamp) {
+        let opt_in = Task::OptIn(Arc::clone(namespace));
+        self.queue.cancel(&opt_in);
         self.drop_joining(now, |key| key.namespace == *namespace);
         let workloads = self.world.workloads().map(|(key, _)| key);
         let keys: Vec<_> = workloads.filter(|key| key.namespace == *namespace).cloned().collect();
         for key in keys {
             self.enqueue_roll(&key, now);
+        }
+        if self.world.opt_in_of(namespace).is_in() {
+            self.queue.schedule(opt_in, now);
         }
     }
 
@@ -186,6 +178,11 @@ impl State {
     /// Applies a source as it is now; `None` if it is deleted. Sources on which nothing depends are not stored.
     pub fn apply_source(&mut self, name: &Name, meta: Option<&SourceMeta>, now: Timestamp) {
         self.update(now, |world, changes| world.apply_source(name, meta, changes));
+        // A read in progress may have found the source before its deletion.
+        let read = Task::Read(name.clone());
+        if meta.is_none() && self.queue.is_working(&read) {
+            self.queue.schedule(read, now);
+        }
     }
 
     /// Records whether a source is labelled to be snapshotted at every change.

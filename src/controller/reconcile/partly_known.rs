@@ -12,8 +12,17 @@ use crate::{
 };
 
 impl State {
+    /// Follows whether all of a namespace is known.
+    pub(super) fn share_changed(&mut self, namespace: &Arc<str>, now: Timestamp) {
+        if self.world.shares().is_partly_known(namespace) {
+            self.partly_known(namespace, now);
+        } else {
+            self.fully_known(namespace, now);
+        }
+    }
+
     /// Gives each snapshot of the namespace an owner that stays, and reports the namespace.
-    pub(super) fn partly_known(&mut self, namespace: &Arc<str>, now: Timestamp) {
+    fn partly_known(&mut self, namespace: &Arc<str>, now: Timestamp) {
         tracing::warn!(
             %namespace,
             "namespace has more workloads and revisions than its share of the index: some are left out"
@@ -23,7 +32,7 @@ impl State {
     }
 
     /// Removes that owner again, and looks for workloads that are to be opted in.
-    pub(super) fn fully_known(&mut self, namespace: &Arc<str>, now: Timestamp) {
+    fn fully_known(&mut self, namespace: &Arc<str>, now: Timestamp) {
         tracing::info!(%namespace, "all workloads and revisions of the namespace are in the index again");
         self.enqueue_owners_in(namespace, now);
         if self.world.opt_in_of(namespace).is_in() {

@@ -70,18 +70,6 @@ impl State {
         }
     }
 
-    /// Queues that check for the workloads that moved to a new snapshot. A workload may fail before the watch reports the
-    /// snapshot, and only a known snapshot can get a verdict.
-    pub(in crate::controller) fn enqueue_judgements(&mut self, snapshot: &Name, now: Timestamp) {
-        let Some(record) = self.world.snapshot(snapshot) else { return };
-        let source = snapshot.sibling(Arc::clone(&record.source));
-        let is_limited = |known| self.world.change(&source, known).policy().is_limited();
-        if !self.world.existing_source(&source).is_some_and(is_limited) {
-            return;
-        }
-        self.enqueue_judgements_of(&source, now);
-    }
-
     /// Applies a Rollout that uses the template of another workload; `None` if it is deleted, or has its own template.
     pub(in crate::controller) fn apply_referrer(
         &mut self,
@@ -238,28 +226,18 @@ impl State {
         })
     }
 
-    /// Queues what the verdict on a snapshot requires.
-    pub(in crate::controller) fn enqueue_judged(&mut self, snapshot: &Name, now: Timestamp) {
-        let Some(record) = self.world.snapshot(snapshot).filter(|record| record.verdict.is_some()) else {
+    /// Queues what the verdict on the newest content of a source requires of the other sources of its group.
+    pub(in crate::controller) fn enqueue_siblings(&mut self, source: &Name, now: Timestamp) {
+        let Some(known) = self.world.existing_source(source) else { return };
+        let judged = self.world.judged(source, &known.present.digests);
+        if judged.is_none_or(|(_, record)| record.verdict.is_none()) {
             return;
-        };
-        let source = snapshot.sibling(Arc::clone(&record.source));
-        let Some(known) = self.world.existing_source(&source) else { return };
-        // One of them may no longer be among those that are kept.
-        let failures: Vec<_> = self.world.failures(&source, known).collect();
-        for name in failures {
-            self.enqueue_owners(&name, now);
         }
-        self.held_workloads.source_changed(&self.world, &source);
-        self.queue.schedule(Task::Ensure(source.clone()), now);
-        self.enqueue_analysis(&source, now);
-        self.enqueue_state(&source, now);
-        let others: Vec<_> = self.world.siblings(&source).map(|(name, _)| name).collect();
+        let others: Vec<_> = self.world.siblings(source).map(|(name, _)| name).collect();
         for other in others {
             self.enqueue_state(&other, now);
             self.queue.schedule(Task::Ensure(other), now);
         }
-        self.enqueue_users(&source, now);
     }
 
     /// Applies a verdict that was written, and reports a refusal that begins or ends. Workloads go back at once, even if no watch

@@ -35,12 +35,19 @@ const MAX_DOUBTFUL: usize = FOUND_USERS - 1;
 impl State {
     /// Queues a check of the owners of a snapshot or bound object.
     pub(in crate::controller) fn enqueue_owners(&mut self, name: &Name, now: Timestamp) {
+        let bind = Task::Object(name.clone(), ObjectStep::Bind);
         if self.awaits_its_source(name) {
             self.world.snapshots_mut().rank_when_read(name);
-        } else if self.world.exists(name) {
-            let owners = self.world.snapshot(name).map_or(0, |record| record.owners.len().min(MAX_DELAYING));
-            let more = BIND_DELAY_EACH * i32::try_from(owners).unwrap_or_default();
-            self.queue.schedule(Task::Object(name.clone(), ObjectStep::Bind), now + BIND_DELAY + more);
+            // The full delay starts when the content is known.
+            self.queue.cancel(&Task::Object(name.clone(), ObjectStep::Unbind));
+        } else if let Some(record) = self.world.snapshot(name) {
+            let more =
+                BIND_DELAY_EACH * i32::try_from(record.owners.len().min(MAX_DELAYING)).unwrap_or_default();
+            self.queue.schedule(bind, now + BIND_DELAY + more);
+        } else if let Some(record) = self.world.bound(name) {
+            // Until it has an owner, no deletion of its users removes it.
+            let delay = if record.owners.is_empty() { SignedDuration::ZERO } else { BIND_DELAY };
+            self.queue.schedule(bind, now + delay);
         }
     }
 

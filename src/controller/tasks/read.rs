@@ -67,26 +67,6 @@ impl State {
             KnownSource::Missing => {}
         }
     }
-
-    /// Reads a source again, to compare it with a new snapshot whose digest cannot be computed.
-    pub(in crate::controller) fn enqueue_comparison(&mut self, snapshot: &Name, now: Timestamp) {
-        let Some(record) = self.world.snapshot(snapshot) else { return };
-        if !self.world.config().is_unverifiable(record) {
-            return;
-        }
-        let source = snapshot.sibling(Arc::clone(&record.source));
-        let read = Task::Read(source.clone());
-        let is_old = match self.world.source(&source) {
-            Some(KnownSource::Exists(known)) => !known.present.digests.contains(&record.digest),
-            // A read in progress began without this snapshot.
-            Some(KnownSource::Unknown) => self.queue.is_working(&read),
-            Some(KnownSource::Missing) | None => false,
-        };
-        if is_old {
-            self.world.set_source_unknown(&source);
-            self.queue.schedule(read, now);
-        }
-    }
 }
 
 /// Reads a source live, and the snapshots whose digests cannot be computed.

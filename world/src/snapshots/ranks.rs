@@ -43,7 +43,7 @@ impl Snapshots {
         let reach = present.len() + beyond + 1;
         let ranks = ranking.keep.saturating_sub(reach)..ranking.keep.saturating_add(reach).min(by_age.len());
         let names = ranks.filter_map(|rank| by_age.at_rank(&present, rank));
-        changes.extend(names.map(|name| WorldChange::Owners(source.sibling(Arc::clone(name)))));
+        changes.extend(names.map(|name| WorldChange::Object(source.sibling(Arc::clone(name)))));
     }
 
     /// Reports the snapshots of a source that was read. If there are many, only those that the change may affect are
@@ -73,9 +73,9 @@ impl Snapshots {
             return self.report_all_of(source, changes);
         }
         let Ranking { digests: old_digests, again, .. } = *old;
-        changes.extend(again.into_iter().map(|name| WorldChange::Owners(source.sibling(name))));
+        changes.extend(again.into_iter().map(|name| WorldChange::Object(source.sibling(name))));
         for digests in [&old_digests, &digests] {
-            changes.extend(self.with(source, digests).map(|(name, _)| WorldChange::Owners(name)));
+            changes.extend(self.with(source, digests).map(|(name, _)| WorldChange::Object(name)));
         }
         let was_present = self.with(source, &old_digests).count();
         self.report_ranks(source, beyond + was_present, changes);
@@ -93,7 +93,7 @@ impl Snapshots {
 
     /// Reports all snapshots of a source.
     fn report_all_of(&self, source: &Name, changes: &mut Vec<WorldChange>) {
-        changes.extend(self.of(source).map(WorldChange::Owners));
+        changes.extend(self.of(source).map(WorldChange::Object));
     }
 
     /// How many sources have a ranking.
@@ -127,7 +127,7 @@ mod tests {
         let names: BTreeSet<_> = changes
             .iter()
             .filter_map(|change| match change {
-                WorldChange::Owners(name) => Some(name),
+                WorldChange::Object(name) => Some(name),
                 _ => None,
             })
             .collect();
