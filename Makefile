@@ -154,7 +154,7 @@ model-exhaustive: ## Check the promises with each fault at each call of each rec
 chaos: controlplane ## Check the promises while confrev, the API server, etcd and their connections fail (CONFREV_CHAOS_MINUTES, 15)
 	CONFREV_CHAOS_MINUTES=$${CONFREV_CHAOS_MINUTES:-15} $(CARGO) test --locked --test chaos -- --ignored --nocapture
 
-attacks: controlplane ## Measure how long genuine reviews take during each attack of docs/security.md
+attacks: controlplane ## Measure how long genuine reviews take during each attack of docs/evidence/security.md
 	CONFREV_ATTACK_REVIEWS=100 $(CONTROLPLANE) run -- \
 		$(CARGO) test --locked --test core genuine_reviews_are_answered_during_attacks -- --nocapture
 
@@ -289,7 +289,7 @@ recording: controlplane ## Record the canary story of the docs again, on a real 
 # Measures the static binary, which users run. Writes the table and the plot to BENCH_FOLDER. Starts control planes by
 # itself.
 BENCH_BIN ?= $(IMAGE_BINARY)
-BENCH_FOLDER ?= docs/performance
+BENCH_FOLDER ?= docs/evidence/performance
 BENCH = $(CARGO) build --quiet --locked --profile counted -p confrev-bench -p confrev-controlplane && \
 	$${CARGO_TARGET_DIR:-target}/counted/bench
 

@@ -1,5 +1,5 @@
 //! The memory budget: the parts of the container's memory limit, in MiB. The chart has the same parts as values, and its limit
-//! is their sum. `docs/security.md` describes each part. A test compares all three.
+//! is their sum. `docs/evidence/security.md` describes each part. A test compares all three.
 
 /// The program, with an empty index and without clients.
 pub const PROGRAM: usize = 20;

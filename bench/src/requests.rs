@@ -1,4 +1,4 @@
-//! Requests to the API server by verb, compared with the minimum for the same result. docs/performance.md derives that
+//! Requests to the API server by verb, compared with the minimum for the same result. docs/evidence/performance.md derives that
 //! minimum.
 
 use std::collections::BTreeSet;

@@ -249,7 +249,7 @@ keys! {
         "[what happened meanwhile](outages.md#the-mark), by source: the name of its snapshot was kept; or the write chose a snapshot; or the policy failed";
     PARTLY_KNOWN = "partly-known", Annotation, by Confrev, on Lease,
         "names, separated by commas",
-        "the namespaces of which the leader [knows only a part](security.md#shares-of-the-index)";
+        "the namespaces of which the leader [knows only a part](evidence/security.md#shares-of-the-index)";
     SOURCE = "source", Label, by Confrev, on Snapshot,
         "a label value",
         "the source's name; if longer than 63 characters, its start and a hash";

@@ -19,7 +19,7 @@ use support::{Folder, digest_of, read, root, run, unpacked};
 
 /// The limit of the compressed image's size, in bytes.
 const LIMIT: usize = 7_000_000;
-/// The limit of the program's size, in bytes: see docs/performance.md.
+/// The limit of the program's size, in bytes: see docs/evidence/performance.md.
 const PROGRAM_LIMIT: usize = 14_000_000;
 
 fn small() -> Image<'static> {

@@ -1,4 +1,4 @@
-//! The memory budget is the same in the program, in the chart, in the manifests and in `docs/security.md`.
+//! The memory budget is the same in the program, in the chart, in the manifests and in `docs/evidence/security.md`.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -55,7 +55,7 @@ fn limit_of_manifests_is_sum_of_parts() {
 
 #[test]
 fn docs_have_the_parts_of_the_memory_budget() {
-    let page = text("docs/security.md");
+    let page = text("docs/evidence/security.md");
     let section =
         page.split("\n## Memory budget\n").nth(1).expect("the section").split("\n## ").next().unwrap();
     let rows = section.lines().filter_map(|line| {

@@ -1,4 +1,4 @@
-//! `docs/coverage.md` matches the tests and the product.
+//! `docs/evidence/coverage.md` matches the tests and the product.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -27,7 +27,7 @@ fn read(path: &str) -> String {
 
 /// The rows of all tables: the first cell, and all words in backticks of the last one.
 fn rows() -> Vec<(String, Vec<String>)> {
-    let text = read("docs/coverage.md");
+    let text = read("docs/evidence/coverage.md");
     let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("|---"));
     let cells = rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>());
     cells
@@ -105,7 +105,7 @@ fn makefile_test_filters_match_tests() {
 
 fn has_row(first: &str) {
     let found = rows().iter().any(|(cell, _)| cell == first);
-    assert!(found, "docs/coverage.md has no row for {first}");
+    assert!(found, "docs/evidence/coverage.md has no row for {first}");
 }
 
 #[test]

@@ -92,8 +92,9 @@ fn links_of_the_docs_resolve() {
     }
 }
 
-/// The parts of the site: tutorials, how-to guides, reference and explanation. Each page has one of these purposes.
-const PARTS: [&str; 4] = ["# Learn", "# How to", "# Look up", "# Understand"];
+/// The parts of the site: tutorials, how-to guides, reference, explanation, and what shows that they are true. Each page has one of these
+/// purposes.
+const PARTS: [&str; 5] = ["# Learn", "# How to", "# Look up", "# Understand", "# Evidence"];
 
 #[test]
 fn every_page_has_one_purpose() {
@@ -119,7 +120,7 @@ fn code_paths(line: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn guides_to_the_code_name_existing_files() {
     let mut count = 0;
-    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "RELEASING.md", "docs/coverage.md"] {
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "RELEASING.md", "docs/evidence/coverage.md"] {
         for line in read(Path::new(page)).lines() {
             let folders = code_paths(line).filter(|path| path.ends_with('/'));
             let folders: Vec<_> = folders.flat_map(|path| [path.to_owned(), format!("{path}src")]).collect();

@@ -1,4 +1,4 @@
-//! `docs/threat-model.md`: threats are numbered, and each names tests that exist.
+//! `docs/evidence/threat-model.md`: threats are numbered, and each names tests that exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +23,8 @@ fn functions(folder: &Path, names: &mut BTreeSet<String>) {
 #[test]
 fn each_threat_names_tests_that_exist() {
     let page =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/threat-model.md")).unwrap();
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/evidence/threat-model.md"))
+            .unwrap();
     let mut known = BTreeSet::new();
     for folder in ["tests", "src", "core/src", "world/src", "core/tests", "image/tests"] {
         functions(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut known);

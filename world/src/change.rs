@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::{name::Name, objects::WorkloadKey};
 
-/// An object to check, since something that it depends on has changed. What follows is decided from its state then. `Unresolved`, `Deleted` and
-/// `Unbound` say what only the change shows. Changes are reported in the order in which they happened.
+/// An object to check, since something that it depends on has changed. What follows is decided from its state then. The kinds
+/// about the end or the beginning of something say what only the change shows. Changes are reported in the order in which they happened.
 #[derive(Debug)]
 pub enum WorldChange {
     /// A workload, a source that it uses, or a verdict on the content of one.
@@ -16,6 +16,10 @@ pub enum WorldChange {
     Source(Name),
     /// A snapshot or bound object: itself, its users, or the owners that it should have.
     Object(Name),
+    /// A snapshot or bound object of which a live read no longer proves an owner.
+    Unproven(Name),
+    /// A snapshot that is new among those of its source.
+    Added(Name),
     /// A snapshot or bound object that a workload or revision refers to, and that is not known.
     Absent(Name),
     /// A snapshot that is deleted.

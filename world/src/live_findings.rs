@@ -122,7 +122,7 @@ impl LiveFindings {
             let after = finding.len();
             if after < before {
                 finding.has_more = false;
-                changes.push(WorldChange::Object(name.clone()));
+                changes.push(WorldChange::Unproven(name.clone()));
             }
             after > 0
         });
@@ -296,7 +296,7 @@ mod tests {
             let (mut findings, mut changes) = (found(), Vec::new());
             findings.forget_owners(namespace, [uid(text)].iter(), &mut changes);
             let unproven =
-                |change: &WorldChange| matches!(change, WorldChange::Object(of) if *of == name("ns"));
+                |change: &WorldChange| matches!(change, WorldChange::Unproven(of) if *of == name("ns"));
             assert_eq!(changes.len(), usize::from(reported), "{namespace} {text}");
             assert!(changes.iter().all(unproven), "{namespace} {text}");
             let left = findings.0.get_mut(&name("ns")).unwrap().len();

@@ -52,28 +52,41 @@ impl World {
         if let Some(old) = &old {
             self.doubt_removed_source(&source, &name, (&old.owners, &record.owners), changes);
         }
-        if self.add_to_source(&source, &name, &record) {
+        let is_new = self.add_to_source(&source, &name, &record);
+        if is_new {
             // A new snapshot may push an older one out of the newest `keep`.
             self.rank_neighbours(&source, changes);
             self.weigh_snapshots(&source, changes);
             self.doubt_content(&source, &record);
-            // A workload may have failed before the watch reports the snapshot, and only a known snapshot can get a verdict.
-            let is_limited = |known| self.change(&source, known).policy().is_limited();
-            if self.existing_source(&source).is_some_and(is_limited) {
-                self.mark_users(&source, changes);
-            }
-            changes.push(WorldChange::Source(source));
-        } else if old.is_some_and(|old| old.verdict != record.verdict) {
-            self.mark_users(&source, changes);
-            // One that failed before may no longer be among those that are kept.
-            if let Some(known) = self.existing_source(&source) {
-                changes.extend(self.failures(&source, known).map(WorldChange::Object));
-            }
+            changes.push(WorldChange::Added(name.clone()));
+        }
+        let is_judged = old.map_or(record.verdict.is_some(), |old| old.verdict != record.verdict);
+        self.content_changed(&source, (is_new, is_judged), changes);
+        if is_new || is_judged {
             changes.push(WorldChange::Source(source));
         } else {
             self.need(&source, changes);
         }
         changes.push(WorldChange::Object(name));
+    }
+
+    /// Reports what a new snapshot of a source, or the verdict on one, requires of others. If the source is not known, its read does so.
+    fn content_changed(
+        &self,
+        source: &Name,
+        (is_new, is_judged): (bool, bool),
+        changes: &mut Vec<WorldChange>,
+    ) {
+        let Some(known) = self.existing_source(source) else { return };
+        // A workload may have failed before the watch reports the snapshot, and only a known snapshot can get a verdict.
+        if is_judged || (is_new && self.change(source, known).policy().is_limited()) {
+            self.mark_users(source, changes);
+        }
+        if is_judged {
+            // One that failed before may no longer be among those that are kept.
+            changes.extend(self.failures(source, known).map(WorldChange::Object));
+            changes.extend(self.siblings(source).map(|(name, _)| WorldChange::Source(name)));
+        }
     }
 
     /// A source is read again, to compare it with a new snapshot whose digest cannot be computed.

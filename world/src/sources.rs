@@ -24,14 +24,10 @@ impl World {
             (None, _) => {
                 self.set_source(&name, KnownSource::Missing, changes);
             }
-            (Some(_), known) => {
-                changes.push(WorldChange::Source(name.clone()));
-                if let Some(KnownSource::Exists(known)) = known {
-                    let held = self.snapshots.with(&name, &known.present.digests);
-                    changes.extend(held.map(|(snapshot, _)| WorldChange::Object(snapshot)));
-                }
+            (Some(_), _) => {
                 // Old content must not be acted on: this replica may have led long ago, and lead again.
-                self.sources.insert(name, KnownSource::Unknown);
+                self.sources.insert(name.clone(), KnownSource::Unknown);
+                changes.push(WorldChange::Source(name));
             }
         }
     }

@@ -275,13 +275,15 @@ impl Both {
                 WorldChange::Source(source) if self.world.is_watched(source) => {
                     self.world.need_source(source);
                 }
-                WorldChange::Object(name) => match self.wanted(name) {
-                    Some(WantedOwners::Unknown) => self.world.snapshots_mut().rank_when_read(name),
-                    Some(wanted) => {
-                        self.decided.insert(name.clone(), wanted);
+                WorldChange::Object(name) | WorldChange::Unproven(name) | WorldChange::Added(name) => {
+                    match self.wanted(name) {
+                        Some(WantedOwners::Unknown) => self.world.snapshots_mut().rank_when_read(name),
+                        Some(wanted) => {
+                            self.decided.insert(name.clone(), wanted);
+                        }
+                        None => {}
                     }
-                    None => {}
-                },
+                }
                 _ => {}
             }
         }

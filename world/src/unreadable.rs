@@ -111,6 +111,6 @@ mod tests {
         assert!(changes.is_empty() && world.skipped(&user).is_some());
         world.set_readable(&user, &mut changes);
         assert!(world.skipped(&user).is_none());
-        assert!(matches!(&changes[..], [WorldChange::Object(name)] if *name == snapshot), "{changes:?}");
+        assert!(matches!(&changes[..], [WorldChange::Unproven(name)] if *name == snapshot), "{changes:?}");
     }
 }

@@ -22,6 +22,15 @@ impl NamespaceOptIn {
         }
     }
 
+    /// Whether a workload without the label is opted in now. `is_marked`: it was deployed while confrev did not answer.
+    pub fn joins(self, is_marked: bool) -> bool {
+        match self {
+            Self::Now => true,
+            Self::Next => is_marked,
+            Self::Out => false,
+        }
+    }
+
     /// Whether workloads are opted in, now or later.
     pub fn is_in(self) -> bool {
         self != Self::Out

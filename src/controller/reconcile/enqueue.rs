@@ -54,6 +54,8 @@ impl State {
             WorldChange::Unresolved(key) => self.enqueue_missing_sources(&key, now),
             WorldChange::Source(name) => self.source_changed(&name, now),
             WorldChange::Object(name) => self.object_changed(&name, now),
+            WorldChange::Unproven(name) => self.queue.schedule(Task::Object(name, ObjectStep::Bind), now),
+            WorldChange::Added(name) => self.enqueue_lost_beside(&name, now),
             WorldChange::Absent(name) => self.enqueue_restore(name, now),
             WorldChange::Deleted(name) => self.snapshot_deleted(name, now),
             WorldChange::Unbound { name, is_used } => {
@@ -82,7 +84,6 @@ impl State {
         self.enqueue_analysis(name, now);
         self.enqueue_group_judgements(name, now);
         self.enqueue_state(name, now);
-        self.enqueue_siblings(name, now);
         let released = self.held_workloads.release_replaced(&self.world, name, now);
         self.report(released, now);
     }
@@ -108,7 +109,6 @@ impl State {
         }
         if self.world.exists(name) {
             self.missing.changed(name);
-            self.enqueue_lost_beside(name, now);
             self.enqueue_owners(name, now);
         }
     }
@@ -125,16 +125,21 @@ impl State {
     }
 
     fn namespace_changed(&mut self, namespace: &Arc<str>, now: Timestamp) {
-        let opt_in = Task::OptIn(Arc::clone(namespace));
-        self.queue.cancel(&opt_in);
-        self.drop_joining(now, |key| key.namespace == *namespace);
+        let joins = |world: &World, key: &WorkloadKey| {
+            let record = world.workload(key);
+            record.is_some_and(|record| world.opt_in_of(namespace).joins(record.is_marked))
+        };
+        self.drop_joining(now, |world, key| key.namespace == *namespace && !joins(world, key));
         let workloads = self.world.workloads().map(|(key, _)| key);
         let keys: Vec<_> = workloads.filter(|key| key.namespace == *namespace).cloned().collect();
         for key in keys {
             self.enqueue_roll(&key, now);
         }
+        let opt_in = Task::OptIn(Arc::clone(namespace));
         if self.world.opt_in_of(namespace).is_in() {
             self.queue.schedule(opt_in, now);
+        } else {
+            self.queue.cancel(&opt_in);
         }
     }
 
@@ -177,6 +182,14 @@ impl State {
 
     /// Applies a source as it is now; `None` if it is deleted. Sources on which nothing depends are not stored.
     pub fn apply_source(&mut self, name: &Name, meta: Option<&SourceMeta>, now: Timestamp) {
+        if let Some(known) = self.world.existing_source(name)
+            && meta.is_some_and(|meta| *known.resource_version != *meta.resource_version)
+        {
+            // The full delay starts when the new content is known.
+            for (snapshot, _) in self.world.snapshots().with(name, &known.present.digests) {
+                self.queue.cancel(&Task::Object(snapshot, ObjectStep::Unbind));
+            }
+        }
         self.update(now, |world, changes| world.apply_source(name, meta, changes));
         // A read in progress may have found the source before its deletion.
         let read = Task::Read(name.clone());
@@ -296,7 +309,7 @@ impl State {
     /// from an admission request that it answered.
     pub fn leave_to_the_leader(&mut self) {
         // The tasks that follow from this are dropped below.
-        self.drop_joining(Timestamp::MIN, |_| true);
+        self.drop_joining(Timestamp::MIN, |_, _| true);
         self.events.clear();
         self.memory.fresh = Fresh::default();
         let memory = &self.memory;

@@ -214,7 +214,7 @@ impl State {
             ApiError::NotFound { .. } | ApiError::Terminating { .. } => {
                 self.queue.done(task);
                 if let Task::Roll(key) = task {
-                    self.drop_joining(now, |joining| joining == key);
+                    self.drop_joining(now, |_, joining| joining == key);
                 }
             }
             // Each try is a write, and webhooks may exclude the namespace, or not be in force yet.

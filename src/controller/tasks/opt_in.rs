@@ -10,8 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::{
     cluster::Candidate,
     controller::{action::Action, queue::Task, reconcile::state::State, tasks::decided::Decided},
-    resolve::NamespaceOptIn,
-    world::WorkloadKey,
+    world::{WorkloadKey, World},
 };
 
 /// When further workloads of a namespace that opts in are found, if there are more than are found at once.
@@ -45,11 +44,7 @@ impl State {
     ) {
         for (key, Candidate { mut record, condition }) in found {
             let is_joining = self.world.joining(&key).is_some();
-            let joins = match self.world.opt_in_of(&key.namespace) {
-                NamespaceOptIn::Now => true,
-                NamespaceOptIn::Next => record.is_marked,
-                NamespaceOptIn::Out => false,
-            };
+            let joins = self.world.opt_in_of(&key.namespace).joins(record.is_marked);
             // A watch may have reported since the read that the workload is opted in.
             if !joins || (self.world.workload(&key).is_some() && !is_joining) {
                 continue;
@@ -66,11 +61,15 @@ impl State {
     }
 
     /// Forgets workloads that are not opted in yet.
-    pub(in crate::controller) fn drop_joining(&mut self, now: Timestamp, of: impl Fn(&WorkloadKey) -> bool) {
+    pub(in crate::controller) fn drop_joining(
+        &mut self,
+        now: Timestamp,
+        of: impl Fn(&World, &WorkloadKey) -> bool,
+    ) {
         if self.world.all_joining().len() == 0 {
             return;
         }
-        let keys: Vec<_> = self.world.all_joining().filter(|key| of(key)).cloned().collect();
+        let keys: Vec<_> = self.world.all_joining().filter(|key| of(&self.world, key)).cloned().collect();
         for key in keys {
             self.queue.cancel(&Task::Roll(key.clone()));
             self.apply_workload(&key, None, now);
@@ -83,7 +82,7 @@ mod tests {
     use super::*;
     use crate::{
         controller::reconcile::fixture::{at, on, state},
-        resolve::{Health, Record},
+        resolve::{Health, NamespaceOptIn, Record},
         world::{Precondition, fixture::key},
     };
 

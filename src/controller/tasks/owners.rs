@@ -38,8 +38,6 @@ impl State {
         let bind = Task::Object(name.clone(), ObjectStep::Bind);
         if self.awaits_its_source(name) {
             self.world.snapshots_mut().rank_when_read(name);
-            // The full delay starts when the content is known.
-            self.queue.cancel(&Task::Object(name.clone(), ObjectStep::Unbind));
         } else if let Some(record) = self.world.snapshot(name) {
             let more =
                 BIND_DELAY_EACH * i32::try_from(record.owners.len().min(MAX_DELAYING)).unwrap_or_default();

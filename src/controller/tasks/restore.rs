@@ -54,8 +54,8 @@ impl State {
         let Some(record) = self.world.snapshot(snapshot) else { return };
         let fits = |lost: &&Name| {
             let is_near = lost.namespace == snapshot.namespace && lost.object.kind == snapshot.object.kind;
-            let source = self.world.source_of_referenced(lost);
-            is_near && source.is_none_or(|of| is_named_after(&lost.object.name, of, &record.digest))
+            let of_source = || self.world.source_of_referenced(lost);
+            is_near && of_source().is_none_or(|of| is_named_after(&lost.object.name, of, &record.digest))
         };
         for lost in self.missing.lost().filter(fits) {
             self.queue.schedule(Task::Object(lost.clone(), ObjectStep::Restore), now);

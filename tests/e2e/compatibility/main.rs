@@ -1,7 +1,7 @@
 //! The end-to-end tests of other projects, on two real nodes: once without confrev, and once with confrev in force for every
 //! namespace that they create. The same tests must pass.
 //!
-//! `make compatibility` runs this suite as root. Under `make test`, all of its tests are ignored. `docs/compatibility.md` has
+//! `make compatibility` runs this suite as root. Under `make test`, all of its tests are ignored. `docs/evidence/compatibility.md` has
 //! the results.
 #![allow(
     clippy::unwrap_used,

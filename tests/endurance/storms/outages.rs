@@ -1,5 +1,5 @@
 //! Outages replayed: a bad value reaches the pods of ten workloads, with plain Kubernetes, with a controller that restarts workloads,
-//! and with each strategy of the chart. Prints the table of docs/replayed-outages.md. `make outages`.
+//! and with each strategy of the chart. Prints the table of docs/evidence/replayed-outages.md. `make outages`.
 //!
 //! Pods of the control plane run no program. The test decides, by the content that a pod reads, when it breaks and when it is ready.
 

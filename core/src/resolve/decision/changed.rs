@@ -20,7 +20,7 @@ pub(super) fn resolve(
         return Ok(ResolvedReference::Snapshot { source, name: object.name.to_string() });
     }
     if !question.holds.has_ended(&source)
-        && let Some(kept) = question.returns_to(&source, object)?
+        && let Some(kept) = outcome.returns_to(question, &source, object)?
     {
         outcome.keep_waiting(question, &source, Some(&kept))?;
         return Ok(ResolvedReference::Snapshot { source, name: kept });

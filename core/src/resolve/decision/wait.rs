@@ -33,31 +33,6 @@ impl Question<'_> {
         self.motion_with(source, kept, keys.as_ref(), is_applied)
     }
 
-    /// The snapshot to return to, if an earlier pass of this same admission set the reference. Another webhook may since have
-    /// completed a template that was replaced, so that it equals the stored template after all.
-    pub(super) fn returns_to(
-        &self,
-        source: &ObjectName,
-        object: &ObjectName,
-    ) -> Result<Option<String>, Stop> {
-        let kept = self.stored.sources.get(source).filter(|kept| ***kept != *object.name);
-        let Some(kept) = kept.filter(|_| !self.roll.is_other) else { return Ok(None) };
-        // An earlier pass has also marked the newest content as seen.
-        let stated = self.request.new.state().get(source).and_then(|stated| stated.seen);
-        let Some(stated) = stated.filter(|stated| self.stored.seen(source) != Some(*stated)) else {
-            return Ok(None);
-        };
-        let Some(newest) = self.object(source)? else { return Ok(None) };
-        let is_newest = is_named_after(&object.name, &source.name, &newest.digest());
-        if !is_newest || newest.digests().judge(&stated) != Some(true) {
-            return Ok(None);
-        }
-        let keys = self.used.of_names(source, &object.name);
-        // An undo of a Deployment also restores the `seen` of its revision.
-        let waits = matches!(self.motion_with(source, kept, keys.as_ref(), true)?, Motion::Waits);
-        Ok((waits && !self.is_undo()?).then(|| kept.clone()))
-    }
-
     fn motion_with(
         &self,
         source: &ObjectName,
@@ -141,20 +116,51 @@ impl Outcome {
         kept: &str,
         is_applied: bool,
     ) -> Result<bool, Stop> {
-        match question.motion(source, kept, is_applied)? {
-            Motion::Moves => return Ok(false),
-            Motion::MovesBy(key) => {
-                self.warn(format!(
-                    "annotation {key} of the pod template has a new value, which is a deployment: {} moves to the newest content of {source} at \
-                     once. Remove the annotation: confrev rolls the workload when the source changes",
-                    question.request.new.display()
-                ));
-                return Ok(false);
-            }
-            Motion::Waits => {}
+        let motion = question.motion(source, kept, is_applied)?;
+        if !self.waits(question, source, &motion) {
+            return Ok(false);
         }
         self.keep_waiting(question, source, Some(kept))?;
         Ok(true)
+    }
+
+    /// The snapshot to return to, if an earlier pass of this same admission set the reference. Another webhook may since have
+    /// completed a template that was replaced, so that it equals the stored template after all.
+    pub(super) fn returns_to(
+        &mut self,
+        question: &Question<'_>,
+        source: &ObjectName,
+        object: &ObjectName,
+    ) -> Result<Option<String>, Stop> {
+        let kept = question.stored.sources.get(source).filter(|kept| ***kept != *object.name);
+        let Some(kept) = kept.filter(|_| !question.roll.is_other) else { return Ok(None) };
+        // An earlier pass has also marked the newest content as seen.
+        let stated = question.request.new.state().get(source).and_then(|stated| stated.seen);
+        let Some(stated) = stated.filter(|stated| question.stored.seen(source) != Some(*stated)) else {
+            return Ok(None);
+        };
+        let Some(newest) = question.object(source)? else { return Ok(None) };
+        let is_newest = is_named_after(&object.name, &source.name, &newest.digest());
+        if !is_newest || newest.digests().judge(&stated) != Some(true) {
+            return Ok(None);
+        }
+        let keys = question.used.of_names(source, &object.name);
+        // An undo of a Deployment also restores the `seen` of its revision.
+        let motion = question.motion_with(source, kept, keys.as_ref(), true)?;
+        let returns = self.waits(question, source, &motion) && !question.is_undo()?;
+        Ok(returns.then(|| kept.clone()))
+    }
+
+    /// Whether a workload waits; warns of an annotation that makes it move.
+    fn waits(&mut self, question: &Question<'_>, source: &ObjectName, motion: &Motion) -> bool {
+        if let Motion::MovesBy(key) = motion {
+            self.warn(format!(
+                "annotation {key} of the pod template has a new value, which is a deployment: {} moves to the newest content of {source} at \
+                 once. Remove the annotation: confrev rolls the workload when the source changes",
+                question.request.new.display()
+            ));
+        }
+        matches!(motion, Motion::Waits)
     }
 
     /// Leaves `seen` as it is, so that the content stays pending for the controller, and adds a warning.

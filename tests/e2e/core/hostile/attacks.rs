@@ -190,7 +190,7 @@ async fn dry_runs(api_server: &Stranger, review: &[u8]) {
 }
 
 /// Genuine reviews are answered in time while one pod or one tenant attacks. Half of them may fail, since other programs
-/// may keep the machine busy. docs/security.md has the table that the test prints.
+/// may keep the machine busy. docs/evidence/security.md has the table that the test prints.
 #[test]
 fn genuine_reviews_are_answered_during_attacks() {
     // No other test sends reviews meanwhile, or is delayed.
