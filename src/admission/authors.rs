@@ -5,13 +5,10 @@
 //! of the review, and its snapshot records the same field manager, operation and time. Reviews come to any replica, while the
 //! leader creates the snapshot. Therefore the replica that got the review adds the user to the snapshot.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
@@ -143,7 +140,7 @@ impl Authors {
     }
 
     fn hints(&self) -> MutexGuard<'_, BTreeMap<(Name, Digest), Hint>> {
-        self.0.hints.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.hints.lock()
     }
 }
 

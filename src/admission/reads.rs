@@ -1,8 +1,9 @@
 //! The reads of all decisions: the bytes that they hold, and their calls to the API server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::{
@@ -101,7 +102,7 @@ impl ReadShare {
 
 impl ReadAccount {
     fn amounts(&self) -> MutexGuard<'_, ReadAmounts> {
-        self.amounts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.amounts.lock()
     }
 
     /// Changes the amounts. Returns false and changes nothing if their sum would exceed the namespace's share.

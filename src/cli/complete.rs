@@ -50,7 +50,7 @@ const WORDS: &str = ":4";
 const FILES: &str = ":0";
 
 /// Prints the possible next words, one per line, and a directive for kubectl. Source: the completion protocol of the Go
-/// library cobra, which kubectl uses.
+/// library cobra, which kubectl uses. The engine of `clap_complete` is behind its feature `unstable-dynamic`, and speaks to scripts of its own.
 pub(super) async fn run(program: &Command, words: &Words) -> Result<(), Failure> {
     let (last, before) =
         words.words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));

@@ -5,9 +5,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::shared_calls::SharedCalls;
 use crate::{snapshot::ObjectName, world::Owner};
@@ -58,7 +59,7 @@ impl JoinedOwners {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 
@@ -116,10 +117,7 @@ mod tests {
         async fn add(&self, uid: &str, fails: bool) -> Result<(), ()> {
             let owner = Owner::new("apps/v1", "Deployment", "web", uid);
             let send = |owners: Vec<Owner>| async move {
-                self.requests
-                    .lock()
-                    .unwrap()
-                    .push(owners.iter().map(|owner| owner.uid.to_string()).collect());
+                self.requests.lock().push(owners.iter().map(|owner| owner.uid.to_string()).collect());
                 self.answers.acquire().await.map_err(drop)?.forget();
                 if fails { Err(()) } else { Ok(()) }
             };
@@ -128,7 +126,7 @@ mod tests {
 
         fn sent(&self) -> Vec<Vec<String>> {
             assert!(self.joined.lock().is_empty(), "nothing waits after the last answer");
-            self.requests.lock().unwrap().clone()
+            self.requests.lock().clone()
         }
     }
 

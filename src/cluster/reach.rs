@@ -4,13 +4,11 @@
 //! replica must send them away: the API server that calls it may be healthy, and another one does not answer. If no API server calls, none
 //! has to be sent away: replicas stay ready while the only API server is down.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use super::lease;
@@ -101,7 +99,7 @@ impl Reach {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Calls) -> T) -> T {
-        act(&mut self.0.calls.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.0.calls.lock())
     }
 
     fn update(&self, change: impl FnOnce(&mut Calls)) {

@@ -4,12 +4,13 @@ use std::{
     collections::HashMap,
     hash::Hash,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 
 /// The calls in progress. An answer is kept while at least one caller waits for it.
@@ -45,7 +46,7 @@ impl<K: Eq + Hash + Clone, V: Clone> SharedCalls<K, V> {
     /// The answer of `request`, or of a request for the same key that began after this call. Errors are not shared.
     pub(super) async fn call<E>(&self, key: K, request: impl Future<Output = Result<V, E>>) -> Result<V, E> {
         let turns = {
-            let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut callers = self.callers.lock();
             let entry = callers.entry(key.clone()).or_insert_with(|| {
                 let turns = Turns { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new(None) };
                 CallersOfKey { callers: 0, turns: Arc::new(turns) }
@@ -86,7 +87,7 @@ struct CallerGuard<'c, K: Eq + Hash, V> {
 
 impl<K: Eq + Hash, V> Drop for CallerGuard<'_, K, V> {
     fn drop(&mut self) {
-        let mut callers = self.calls.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callers = self.calls.callers.lock();
         let Some(entry) = callers.get_mut(&self.key) else { return };
         entry.callers -= 1;
         if entry.callers == 0 {
@@ -148,7 +149,7 @@ mod tests {
             assert_eq!(value.unwrap(), 1, "the reader asked after the change");
         }
         assert_eq!(source.begun.load(Ordering::SeqCst), 2, "one read for all waiting readers");
-        assert!(source.calls.callers.lock().unwrap().is_empty(), "no answer is kept");
+        assert!(source.calls.callers.lock().is_empty(), "no answer is kept");
     }
 
     #[tokio::test(start_paused = true)]
@@ -163,7 +164,7 @@ mod tests {
         assert!(hangs.await.is_err());
         go.add_permits(1);
         assert_eq!(Arc::clone(&source).read(go).await, 0);
-        assert!(source.calls.callers.lock().unwrap().is_empty(), "no answer is kept");
+        assert!(source.calls.callers.lock().is_empty(), "no answer is kept");
     }
 
     /// A reader that has left does not count, even before its `Arc` is dropped.
@@ -172,10 +173,10 @@ mod tests {
         let calls = SharedCalls::<&str, u64>::new(PATIENCE);
         let mut leaving = None;
         let read = async {
-            leaving = calls.callers.lock().unwrap().get("key").map(|entry| Arc::clone(&entry.turns));
+            leaving = calls.callers.lock().get("key").map(|entry| Arc::clone(&entry.turns));
             Ok::<_, Infallible>(0)
         };
         assert_eq!(calls.call("key", read).await, Ok(0));
-        assert!(leaving.is_some() && calls.callers.lock().unwrap().is_empty(), "the answer is kept");
+        assert!(leaving.is_some() && calls.callers.lock().is_empty(), "the answer is kept");
     }
 }

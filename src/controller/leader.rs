@@ -1,10 +1,8 @@
 //! Leadership: the replica that holds the Lease acts, as long as it can be sure of the Lease and can do a leader's work.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
@@ -27,12 +25,12 @@ pub struct Leadership(Arc<Mutex<Option<Instant>>>);
 impl Leadership {
     /// Whether this replica may act now. A process that was stopped and wakes up late finds that it may not.
     pub fn holds(&self) -> bool {
-        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *self.0.lock();
         until.is_some_and(|until| Instant::now() < until)
     }
 
     pub(super) fn set(&self, until: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        *self.0.lock() = until;
     }
 }
 

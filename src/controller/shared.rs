@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::{
@@ -64,7 +65,7 @@ pub(super) struct SyncPoint(Mutex<Option<Arc<InitialLists>>>);
 impl SyncPoint {
     /// Records that the watch's objects are known.
     pub(super) fn reached(&self) {
-        if let Some(sync) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(sync) = self.0.lock().take() {
             sync.open.fetch_sub(1, Ordering::SeqCst);
             sync.reached.notify_one();
         }
@@ -97,13 +98,13 @@ impl Shared {
 
     /// Locks the state, for a moment.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     /// Whether the state is locked at this moment.
     #[cfg(test)]
     pub(super) fn is_locked(&self) -> bool {
-        matches!(self.0.state.try_lock(), Err(std::sync::TryLockError::WouldBlock))
+        self.0.state.is_locked()
     }
 
     /// The current time on the controller's clock.
@@ -112,7 +113,7 @@ impl Shared {
     }
 
     fn clock(&self) -> MutexGuard<'_, Clock> {
-        self.0.clock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.clock.lock()
     }
 
     /// The duration until a time on the controller's clock.

@@ -1,10 +1,11 @@
 //! The vital signs of a replica: whether its loop and its watches still work. A replica without them must not lead.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The longest time between two iterations of the loop.
@@ -23,11 +24,11 @@ impl Pulse {
 
     /// Records that the task works.
     pub(super) fn beat(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.lock() = Instant::now();
     }
 
     fn is_within(&self, limit: Duration) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < limit
+        self.0.lock().elapsed() < limit
     }
 }
 
@@ -52,7 +53,7 @@ impl Vitals {
     /// Adds a watch, and returns its pulse.
     pub(super) fn watch(&self) -> Arc<Pulse> {
         let pulse = Arc::new(Pulse::new());
-        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = self.watches.lock();
         watches.retain(|watch| watch.strong_count() > 0);
         watches.push(Arc::downgrade(&pulse));
         pulse
@@ -63,7 +64,7 @@ impl Vitals {
         if !self.turn.is_within(LONGEST_TURN) {
             return Some("the controller's loop is stuck");
         }
-        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let watches = self.watches.lock();
         let is_dead =
             |watch: &Weak<Pulse>| watch.upgrade().is_some_and(|pulse| !pulse.is_within(LONGEST_UNHEARD));
         watches.iter().any(is_dead).then_some("a watch receives nothing from the API server")

@@ -1,10 +1,8 @@
 //! The Events that wait to be posted. The entrance never waits, and namespaces take turns.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
@@ -76,7 +74,7 @@ struct Waiting(Arc<Mutex<Lines>>);
 
 impl Waiting {
     fn lock(&self) -> MutexGuard<'_, Lines> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

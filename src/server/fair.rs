@@ -9,9 +9,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     net::{IpAddr, Ipv4Addr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::oneshot, time::Instant};
 
 /// How many units one client may hold for each unit that remains free.
@@ -175,7 +176,7 @@ impl FairSemaphore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Units> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

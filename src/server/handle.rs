@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -147,7 +148,7 @@ fn handshake_failed(server: &ConnectionContext, error: &io::Error) {
     use rustls::Error::{InvalidCertificate, NoCertificatesPresented};
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     if matches!(cause, Some(NoCertificatesPresented | InvalidCertificate(_))) {
-        let mut last_warning = server.last_warning.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_warning = server.last_warning.lock();
         if last_warning.is_none_or(|at| at.elapsed() > WARNING_INTERVAL) {
             *last_warning = Some(Instant::now());
             return tracing::warn!(%error, "client refused: a certificate of the CA of --client-ca is required");

@@ -1,6 +1,8 @@
 //! Readiness of the program: named conditions, ready when every one of them is true.
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 /// The conditions of the whole program. Cheap to clone; clones see the same conditions.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +58,7 @@ impl Readiness {
     /// The current state of every condition.
     pub fn report(&self) -> Report {
         // A panic elsewhere must not break `/readyz`; the map is consistent after each insert.
-        let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.read();
         if state.shutting_down {
             return Report { ready: false, lines: vec!["shutting down".to_owned()] };
         }
@@ -73,7 +75,7 @@ impl Readiness {
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut ConditionState) -> T) -> T {
-        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.write())
     }
 }
 
@@ -98,7 +100,7 @@ impl Condition {
 
     /// Whether the condition is met.
     pub fn is_met(&self) -> bool {
-        let state = self.all.0.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.all.0.read();
         state.conditions.get(self.name).is_some_and(Option::is_none)
     }
 

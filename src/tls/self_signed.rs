@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use rcgen::SanType;
 
 use super::ca::{self, CaError, CertificateAuthority};
@@ -166,7 +167,7 @@ impl SelfSigned {
             let pair = issuer
                 .issue(&self.names, now, self.options.lifetimes.serving)
                 .map_err(SelfSignedError::Make)?;
-            *self.own.lock().unwrap_or_else(PoisonError::into_inner) = issuer;
+            *self.own.lock() = issuer;
             self.serving.replace(pair);
             tracing::info!(expires = %self.serving.expires(), "certificate renewed");
         }
@@ -200,7 +201,7 @@ impl SelfSigned {
     }
 
     fn own(&self) -> Arc<CertificateAuthority> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.own.lock().clone()
     }
 }
 

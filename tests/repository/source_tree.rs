@@ -54,6 +54,7 @@ fn pure_crates_depend_on_no_client_or_runtime() {
         "base64",
         "jiff",
         "memchr",
+        "parking_lot",
         "json-patch",
         "ring",
         "serde",
@@ -62,7 +63,7 @@ fn pure_crates_depend_on_no_client_or_runtime() {
         "thiserror",
         "uuid",
     ];
-    let world = ["confrev-core", "arc-swap", "jiff", "serde", "serde_json"];
+    let world = ["confrev-core", "arc-swap", "jiff", "parking_lot", "serde", "serde_json"];
     for (folder, expected) in [("core", &core[..]), ("world", &world)] {
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("Cargo.toml");
         let manifest = fs::read_to_string(manifest).unwrap();

@@ -1,14 +1,12 @@
 //! What sources and workloads inherit: from the installation, and from their namespaces.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use confrev_core::{
     annotations,
     resolve::{Defaults, Observed, SpreadPolicy, Strategies, Workload},
 };
+use parking_lot::RwLock;
 
 /// What a namespace gives to its objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +42,7 @@ impl Inherited {
 
     /// Records what a namespace chooses.
     pub fn choose(&self, namespace: &Arc<str>, choice: NamespaceChoice) {
-        let mut choices = self.of_namespaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut choices = self.of_namespaces.write();
         if choice == NamespaceChoice::default() {
             choices.remove(namespace);
         } else {
@@ -73,7 +71,7 @@ impl Inherited {
 
     /// Uses the strategy that a namespace chooses, and what its objects inherit.
     fn given<T>(&self, namespace: &str, use_it: impl FnOnce(Option<&str>, &Defaults) -> T) -> T {
-        let choices = self.of_namespaces.read().unwrap_or_else(PoisonError::into_inner);
+        let choices = self.of_namespaces.read();
         match choices.get(namespace) {
             Some(choice) => use_it(choice.strategy.as_deref(), &choice.defaults),
             None => use_it(None, &self.defaults),

@@ -54,7 +54,7 @@ impl Interner {
     }
 }
 
-/// A value whose texts can be shared with others.
+/// A value whose texts can be shared with others. Objects are parsed before the world is locked, so no parser can ask the interner.
 pub(crate) trait Intern {
     /// Replaces its texts by equal ones that are known already.
     fn intern(&mut self, interner: &mut Interner);

@@ -1,10 +1,8 @@
 //! The comparison of pod templates, without the fields that controllers and admission write into them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use serde::{Deserialize as _, de::DeserializeSeed as _};
 use serde_json::{Value, value::RawValue};
 
@@ -47,7 +45,7 @@ pub(super) fn bare<P: AsRef<str>>(
         if values > MOST_VALUES {
             return None;
         }
-        turn = (values > MANY_VALUES).then(|| LARGE.lock().unwrap_or_else(PoisonError::into_inner));
+        turn = (values > MANY_VALUES).then(|| LARGE.lock());
     }
     let digest = digest_of(text, path, name_of);
     drop(turn);

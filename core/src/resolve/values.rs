@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::snapshot::{ObjectName, SourceKind, is_object_name};
@@ -65,35 +66,18 @@ pub(super) fn parse_on_undo(value: &str) -> Result<bool, &'static str> {
 /// The values that a duration may have, for messages.
 pub(crate) const DURATIONS: &str = "a duration such as \"30s\", \"5m\" or \"1h30m\"";
 
-/// Reads a duration in the form that Kubernetes' own tools use: numbers, each with a unit, such as `1h30m`, `500ms`, `0`.
+/// Reads a duration in the form that Kubernetes' own tools use: numbers, each with a unit, the largest first, such as `1h30m`, `500ms`, `0`.
 /// `None` if it is malformed or too large.
 pub fn parse_duration(value: &str) -> Option<Duration> {
     if value == "0" {
         return Some(Duration::ZERO);
     }
-    let mut rest = value;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(end);
-        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        let seconds = match unit {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return None,
-        };
-        if !number.starts_with(|c: char| c.is_ascii_digit()) {
-            return None;
-        }
-        let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
-        total = total.checked_add(part)?;
-        rest = tail;
-    }
+    // jiff also reads words, signs, spaces and ISO 8601.
+    let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || b".hms".contains(&byte));
+    let parsed = value.parse::<SignedDuration>().ok().filter(|_| is_plain)?;
+    let parsed = Duration::try_from(parsed).ok()?;
     // A hundred years: longer than needed, and within the range of timestamps.
-    (!value.is_empty() && total.as_secs() < 100 * 365 * 86_400).then_some(total)
+    (parsed.as_secs() < 100 * 365 * 86_400).then_some(parsed)
 }
 
 /// Reads a source's `max-in-flight`; `None` if it is not a count of at least one.
@@ -119,9 +103,24 @@ mod tests {
         ] {
             assert_eq!(parse_duration(text), Some(Duration::from_millis(millis)), "{text}");
         }
-        for text in
-            ["", "10", "s", "-1s", "1 s", "1d", "10s ", "1e3s", ".5s", "876000h", "99999999999h", "1..5s"]
-        {
+        for text in [
+            "",
+            "10",
+            "s",
+            "-1s",
+            "1 s",
+            "1d",
+            "10s ",
+            "1e3s",
+            ".5s",
+            "876000h",
+            "99999999999h",
+            "1..5s",
+            "1h30",
+            "30m1h",
+            "PT1H",
+            "1hm",
+        ] {
             assert_eq!(parse_duration(text), None, "{text}");
         }
     }

@@ -2,10 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::{
@@ -60,7 +60,7 @@ impl Rights {
         let key = asked.map(str::to_owned);
         let now = Instant::now();
         {
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.0.lock();
             if known.len() >= MAX {
                 known.clear();
             }
@@ -69,7 +69,7 @@ impl Rights {
             }
         }
         let right = review(target, asked).await;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, (now, right.clone()));
+        self.0.lock().insert(key, (now, right.clone()));
         right
     }
 }
