@@ -286,7 +286,7 @@ fn write(extent: &Extent, folder: &Path, rows: &[Row], costs: &[Cost], kubernete
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let mut text = format!(
         "<!-- Written by `{0}`. -->\n\n# Measured: {3}\n\n`{0}`, on {cores} cores; confrev {1}, Kubernetes {kubernetes}; \
-         confrev ran with {2}. [What it costs](../performance.md) describes the measurements, and why rows fall short.\n\n",
+         confrev ran with {2}. [How cost is measured](../performance.md) describes the measurements, and why rows fall short.\n\n",
         extent.command,
         env!("CARGO_PKG_VERSION"),
         if extent.beside_rolls > 0 {

@@ -10,7 +10,7 @@ use crate::row::{Reach, Row};
 use crate::stats::quantile;
 
 /// The interval of the Lease's renewals, in seconds.
-const RENEWAL: f64 = 3.0;
+const RENEWAL: f64 = 2.0;
 /// The interval of the checks of the CA's Secret and of both webhook configurations, in seconds.
 const LOOK: f64 = 60.0;
 /// The duration of a watch, in seconds: each ends after a minute, so that a dead one is noticed.
