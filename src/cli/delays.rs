@@ -67,7 +67,7 @@ pub(super) async fn of(
         let waits = if present.spread_policy().is_limited() { "waits" } else { "may wait" };
         let see = format!("see kubectl confrev waves {}", source.name);
         let reason = format!("{waits} for its turn in the group {group}, {see}");
-        Delay::Shut { why: Why::Others(Wait::Turn), reason, run: None }
+        Delay::Shut { why: Why::Others(Wait::Wave), reason, run: None }
     });
     Ok(refused.or(turn))
 }

@@ -569,7 +569,7 @@ impl FoundWorkload {
         dry_run: Option<DryRun>,
     ) -> Result<Made, Failure> {
         let sources = self.sources(only).await?;
-        let behind: Vec<_> = sources.iter().filter(|used| may_unpin(used.standing)).collect();
+        let behind: Vec<_> = sources.iter().filter(|used| may_unpin(used.state)).collect();
         if let Some(hold) = self.hold_without(only) {
             return self.end_hold(&sources, &hold, forced, dry_run).await;
         }
@@ -597,10 +597,9 @@ impl FoundWorkload {
         let is_behind = |state: SourceState| {
             matches!(state, SourceState::Pending | SourceState::Paused | SourceState::Refused)
         };
-        let behind: Vec<_> = sources.iter().filter(|used| is_behind(used.standing)).collect();
+        let behind: Vec<_> = sources.iter().filter(|used| is_behind(used.state)).collect();
         if behind.is_empty() {
-            let is_kept =
-                |used: &UsedSource| matches!(used.standing, SourceState::Pinned | SourceState::Held);
+            let is_kept = |used: &UsedSource| matches!(used.state, SourceState::Pinned | SourceState::Held);
             let said = self.says_nothing("roll", &sources);
             let unpin = format!("to end that, run `kubectl confrev unpin {}`", self.workload.reference());
             let is_kept = sources.iter().any(is_kept);
@@ -640,7 +639,7 @@ impl FoundWorkload {
     }
 
     fn says_nothing(&self, verb: &str, sources: &[UsedSource]) -> String {
-        let state = |used: &UsedSource| format!("{} {}", used.source, used.standing.word());
+        let state = |used: &UsedSource| format!("{} {}", used.source, used.state.word());
         let states: Vec<_> = sources.iter().map(state).collect();
         format!("{}: nothing to {verb}: {}", self.workload.reference(), states.join(", "))
     }
@@ -656,7 +655,7 @@ impl FoundWorkload {
         let moving: Vec<_> = sources
             .iter()
             .filter(|used| {
-                let state = if used.standing == SourceState::Held { used.beneath } else { used.standing };
+                let state = if used.state == SourceState::Held { used.beneath } else { used.state };
                 may_unpin(state)
             })
             .collect();

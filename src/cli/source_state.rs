@@ -120,8 +120,7 @@ pub(super) struct UsedSource {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) snapshot: Option<String>,
     /// The workload's state towards it.
-    #[serde(rename = "state")]
-    pub(super) standing: SourceState,
+    pub(super) state: SourceState,
     /// The state that the workload would have without a hold.
     #[serde(skip)]
     pub(super) beneath: SourceState,
@@ -162,36 +161,36 @@ pub(super) async fn of_workload(
         let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&LiveSource::Forbidden);
         let learned = learned(target, inventory, workload, used, present).await?;
         let present = learned.as_ref().unwrap_or(present);
-        let mut standing = without_contents(workload, inventory, used, present);
+        let mut state = without_contents(workload, inventory, used, present);
         // Only keys that the workload does not use may have changed.
         if let (LiveSource::Present(present), Some(held), SourceState::AsCreated) =
-            (present, &used.snapshot, standing)
+            (present, &used.snapshot, state)
         {
             let held = ObjectName::new(used.source.kind, held.clone());
             let held = source(target, &workload.key(&held)).await?;
             if held.is_some_and(|held| reads_the_same(workload, &used.source, &held, present)) {
-                standing = SourceState::Current;
+                state = SourceState::Current;
             }
         }
-        let beneath = standing;
+        let beneath = state;
         if used.on_hold {
-            standing = SourceState::Held;
+            state = SourceState::Held;
         }
         let delay = match (own_reason(workload, used, beneath), present) {
-            (None, LiveSource::Present(present)) if standing == SourceState::Pending => {
+            (None, LiveSource::Present(present)) if state == SourceState::Pending => {
                 delays::of(target, inventory, workload, &used.source, present).await?
             }
             (own, _) => own,
         };
         match &delay {
-            Some(Delay::Refused(_)) => standing = SourceState::Refused,
+            Some(Delay::Refused(_)) => state = SourceState::Refused,
             Some(Delay::Shut { why, .. }) if why.is_refusal() && !matches!(why, Why::Others(_)) => {
-                standing = SourceState::Refused;
+                state = SourceState::Refused;
             }
-            Some(Delay::SecretsOff) => standing = SourceState::SecretsOff,
+            Some(Delay::SecretsOff) => state = SourceState::SecretsOff,
             Some(Delay::Unanswered(_) | Delay::Shut { .. }) | None => {}
         }
-        found.push(UsedSource::new((used, present), standing, beneath, delay));
+        found.push(UsedSource::new((used, present), state, beneath, delay));
     }
     Ok(found)
 }
@@ -206,9 +205,9 @@ pub(super) fn at_a_glance(inventory: &Inventory, workload: &OptedIn) -> Vec<Used
         }
         let present = inventory.sources.get(&workload.key(&used.source)).unwrap_or(&LiveSource::Forbidden);
         let beneath = without_contents(workload, inventory, used, present);
-        let standing = if used.on_hold { SourceState::Held } else { beneath };
+        let state = if used.on_hold { SourceState::Held } else { beneath };
         let own = own_reason(workload, used, beneath);
-        found.push(UsedSource::new((used, present), standing, beneath, own));
+        found.push(UsedSource::new((used, present), state, beneath, own));
     }
     found
 }
@@ -229,7 +228,7 @@ fn is_repeated(inventory: &Inventory, workload: &OptedIn, used: &Use, found: &[U
 impl UsedSource {
     fn new(
         (used, present): (&Use, &LiveSource),
-        standing: SourceState,
+        state: SourceState,
         beneath: SourceState,
         delay: Option<Delay>,
     ) -> Self {
@@ -240,7 +239,7 @@ impl UsedSource {
         Self {
             source: format!("{}/{}", used.source.kind.as_str(), used.source.name),
             snapshot: used.snapshot.as_deref().map(str::to_owned),
-            standing,
+            state,
             beneath,
             strategy: strategy.map(str::to_owned),
             reason: delay.as_ref().map(ToString::to_string),
@@ -394,7 +393,7 @@ mod tests {
     fn optional_reference_to_nothing_is_absent() {
         let kinds = Kinds::default();
         let deployments = kinds.iter().find(|kind| kind.kind == "Deployment").unwrap();
-        for (optional, standing, word) in
+        for (optional, state, word) in
             [(true, SourceState::Absent, "absent: demo"), (false, SourceState::Missing, "missing: demo")]
         {
             let volume = json!({"name": "v", "configMap": {"name": "demo", "optional": optional}});
@@ -409,15 +408,12 @@ mod tests {
             )
             .unwrap();
             let used = &workload.record.uses[0];
-            assert_eq!(
-                without_contents(&workload, &Inventory::default(), used, &LiveSource::Missing),
-                standing
-            );
+            assert_eq!(without_contents(&workload, &Inventory::default(), used, &LiveSource::Missing), state);
             let source = UsedSource {
                 source: "ConfigMap/demo".to_owned(),
                 snapshot: None,
-                standing,
-                beneath: standing,
+                state,
+                beneath: state,
                 gate: None,
                 until: None,
                 reason: None,

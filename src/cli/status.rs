@@ -113,7 +113,7 @@ impl WorkloadStatus {
         match &self.template {
             Some(of_template) => of_template.starts_with(state),
             None if state == SourceState::Current.word() => self::state(&self.sources) == state,
-            None => self.sources.iter().any(|used| used.standing.word() == state),
+            None => self.sources.iter().any(|used| used.state.word() == state),
         }
     }
 }
@@ -303,14 +303,14 @@ pub(super) fn pods(pods: &BTreeMap<String, usize>, present: &str) -> String {
 pub(super) fn state(sources: &[UsedSource]) -> String {
     let mut said: Vec<_> = sources
         .iter()
-        .filter(|used| !used.standing.is_plain())
-        .map(|used| (used.standing, &*used.object.name))
+        .filter(|used| !used.state.is_plain())
+        .map(|used| (used.state, &*used.object.name))
         .collect();
     said.sort_by(|a, b| b.cmp(a));
     if said.is_empty() {
         return "current".to_owned();
     }
-    said.iter().map(|(standing, name)| format!("{}: {name}", standing.word())).collect::<Vec<_>>().join(", ")
+    said.iter().map(|(state, name)| format!("{}: {name}", state.word())).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

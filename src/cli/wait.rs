@@ -226,8 +226,8 @@ pub(super) async fn of_workload(
             continue;
         }
         let reason = used.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-        let of = format!("{name}: {} {}{reason}", used.source, used.standing.word());
-        match used.standing {
+        let of = format!("{name}: {} {}{reason}", used.source, used.state.word());
+        match used.state {
             SourceState::Current
             | SourceState::AsWritten
             | SourceState::Absent

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     annotations,
     gates::{self, About, Why},
-    resolve::{ALL_WAVES, Health, Observed, Progress, Standing, UserAction, UserDecision, Verdict},
+    resolve::{ALL_WAVES, Health, MemberState, Observed, Progress, UserAction, UserDecision, Verdict},
     snapshot::{Authorship, ObjectName},
     world::{Name, WorkloadKey},
 };
@@ -519,8 +519,8 @@ async fn status_of(
     world.add_checked(target, &name, present).await;
     let named = |key: &WorkloadKey| world.name(&target.namespace, key);
     let (mut moved_workloads, mut rolls) = (Vec::new(), BTreeSet::new());
-    for (workload, standing) in world.standings(&name) {
-        let Standing::Moved(moved) = standing else { continue };
+    for (workload, member_state) in world.member_states(&name) {
+        let MemberState::Moved(moved) = member_state else { continue };
         if matches!(moved.health, Health::Progressing | Health::Unobserved) {
             rolls.insert(named(&workload));
         }

@@ -20,7 +20,7 @@ use crate::{
     annotations,
     gates::{Answer, Why},
     kinds::Kinds,
-    resolve::{Health, Observed, RefusedContents, Spread, Standing, Wait},
+    resolve::{Health, MemberState, Observed, RefusedContents, Spread, Wait},
     schema::{LONGEST_WAIT, Schemas},
     server::Client,
     snapshot::{ObjectName, SourceKind},
@@ -254,12 +254,12 @@ impl ReadWorld {
     }
 
     /// The state of each workload in the namespaces of a change.
-    pub(super) fn standings(&self, source: &Name) -> Vec<(WorkloadKey, Standing)> {
+    pub(super) fn member_states(&self, source: &Name) -> Vec<(WorkloadKey, MemberState)> {
         let Some(known) = self.world.existing_source(source) else { return Vec::new() };
         let change = self.world.change(source, known);
         let of_source = |(source, known): &(Name, &SourceRecord)| {
-            let standings = self.world.standings(source, known);
-            standings.map(|(key, _, standing)| (key.clone(), standing)).collect::<Vec<_>>()
+            let member_states = self.world.member_states(source, known);
+            member_states.map(|(key, _, member_state)| (key.clone(), member_state)).collect::<Vec<_>>()
         };
         change.sources.iter().flat_map(of_source).collect()
     }
@@ -300,7 +300,7 @@ impl ReadWorld {
     ) -> Option<Wait<WorkloadKey>> {
         let wait = self.world.wait_in((key, self.world.workload(key)?), (source, known), spread)?;
         // The other namespaces of a group decide about the order, and about the analysis.
-        let needs_others = matches!(wait, Wait::Turn | Wait::Analysis(_));
+        let needs_others = matches!(wait, Wait::Wave | Wait::Analysis(_));
         (!needs_others || !self.is_partly_known(&key.namespace)).then_some(wait)
     }
 
@@ -444,8 +444,8 @@ mod tests {
         let mut world = world(&[moved("b", kind, &digest)], &BTreeMap::new(), Some("shop"));
         world.add_source(&name("a", kind), &waves);
         world.add_source(&name("b", kind), &source(kind, "green", &json!({})));
-        let standings = world.standings(&name("a", kind));
-        let [(key, Standing::Moved(moved))] = &standings[..] else { panic!("{standings:?}") };
+        let member_states = world.member_states(&name("a", kind));
+        let [(key, MemberState::Moved(moved))] = &member_states[..] else { panic!("{member_states:?}") };
         assert_eq!((world.name("a", key).as_str(), moved.health), ("b/Deployment/web", Health::Settled));
     }
 
@@ -487,9 +487,9 @@ mod tests {
             let mut world = world(&[moved("a", kind, &keyed)], &snapshot(held), None);
             let waves = json!({"confrev.dev/waves": "1"});
             world.add_source(&name("a", kind), &source(kind, "Z3JlZW4=", &waves));
-            let standings = world.standings(&name("a", kind));
-            let has_moved = matches!(standings[..], [(_, Standing::Moved(_))]);
-            assert_eq!(has_moved, is_seen, "{standings:?}");
+            let member_states = world.member_states(&name("a", kind));
+            let has_moved = matches!(member_states[..], [(_, MemberState::Moved(_))]);
+            assert_eq!(has_moved, is_seen, "{member_states:?}");
         }
     }
 }

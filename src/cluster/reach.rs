@@ -18,7 +18,7 @@ use crate::telemetry::Condition;
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 /// The time without an answer after which a call is made to get one. The Lease is read or written more often than that by a replica
 /// that can lead.
-const TURN: Duration = Duration::from_millis(2500);
+const PAUSE: Duration = Duration::from_millis(2500);
 /// The time limit of that call. An answer that takes longer is of no use to a review.
 const PROBE: Duration = Duration::from_secs(3);
 
@@ -81,7 +81,7 @@ impl Reach {
     pub async fn keep(self, client: Client, namespace: &str) {
         let leases = Api::<Lease>::namespaced(client, namespace);
         loop {
-            let next = self.with(|calls| calls.answered) + TURN;
+            let next = self.with(|calls| calls.answered) + PAUSE;
             if next > Instant::now() {
                 tokio::time::sleep_until(next).await;
                 continue;
@@ -92,7 +92,7 @@ impl Reach {
                 Ok(Err(kube::Error::Api(status))) if status.code < 500 => self.answered(),
                 Ok(Err(_)) | Err(_) => {
                     self.unanswered(began);
-                    tokio::time::sleep_until(began + TURN).await;
+                    tokio::time::sleep_until(began + PAUSE).await;
                 }
             }
         }

@@ -52,7 +52,7 @@ pub async fn run<A: Api>(
     let mut updated: Option<Instant> = None;
     let mut dropped_reported = Instant::now();
     loop {
-        shared.turn();
+        shared.pass();
         let leads = leadership.holds();
         shared.lock().set_leading(leads);
         if leads && !led {
@@ -69,7 +69,7 @@ pub async fn run<A: Api>(
             updated = Some(Instant::now());
             metrics.set_runtime_tasks(tokio::runtime::Handle::current().metrics().num_alive_tasks());
             let mut state = shared.lock();
-            metrics.set_state_counts(&state.standing(leads));
+            metrics.set_state_counts(&state.counts(leads));
             metrics.set_waiting(&state.waiting(leads));
             for reason in state.take_dropped_events() {
                 metrics.event(reason, EventOutcome::Dropped);

@@ -26,8 +26,8 @@ use crate::{
 
 /// The most lists in progress at once: each holds a page in memory, as text and as objects.
 const LISTS: usize = 2;
-/// The longest that a list waits for its turn: the lists before it may wait for a server that does not answer.
-const LONGEST_TURN: Duration = Duration::from_secs(2);
+/// The longest that a list waits for a place: the lists before it may wait for a server that does not answer.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The state, shared by the watches, the loop and admission. It is locked only briefly, never across an await.
 #[derive(Clone)]
@@ -127,8 +127,8 @@ impl Shared {
     }
 
     /// Records an iteration of the loop.
-    pub(super) fn turn(&self) {
-        self.0.vitals.turn();
+    pub(super) fn pass(&self) {
+        self.0.vitals.pass();
     }
 
     /// The notification that wakes the loop.
@@ -229,10 +229,10 @@ impl Shared {
         self.0.changed.notify_one();
     }
 
-    /// Waits for a turn to list, but not for long. The turn ends when the permit is dropped.
-    pub(super) async fn turn_to_list(&self) -> Option<OwnedSemaphorePermit> {
-        let turn = Arc::clone(&self.0.lists).acquire_owned();
-        tokio::time::timeout(LONGEST_TURN, turn).await.ok()?.ok()
+    /// Waits for a place to list, but not for long. The place is free again when the permit is dropped.
+    pub(super) async fn place_to_list(&self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.0.lists).acquire_owned();
+        tokio::time::timeout(LONGEST_WAIT, place).await.ok()?.ok()
     }
 
     /// Creates a point that a watch must reach before the state counts as known.
@@ -275,8 +275,8 @@ impl Shared {
             sync.reached.notified().await;
         }
         self.change(|state, _| state.set_synced());
-        // The first turn of the loop starts now.
-        self.0.vitals.turn();
+        // The first pass of the loop starts now.
+        self.0.vitals.pass();
         sync.done.store(true, Ordering::SeqCst);
         sync.condition.meet();
     }
@@ -330,12 +330,12 @@ mod tests {
         }
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(shared.unfit_to_lead(), Some("the controller's loop is stuck"));
-        shared.turn();
+        shared.pass();
         assert_eq!(shared.unfit_to_lead(), None);
         let pulse = shared.pulse();
         for _ in 0..20 {
             tokio::time::sleep(Duration::from_secs(20)).await;
-            shared.turn();
+            shared.pass();
         }
         assert_eq!(shared.unfit_to_lead(), Some("a watch receives nothing from the API server"));
         drop(pulse);
@@ -392,17 +392,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lists_take_turns_but_wait_briefly() {
+    async fn lists_wait_for_each_other_briefly() {
         let shared = shared(empty());
-        let mut turns = Vec::new();
+        let mut places = Vec::new();
         for _ in 0..LISTS {
-            turns.push(shared.turn_to_list().await.unwrap());
+            places.push(shared.place_to_list().await.unwrap());
         }
         let start = tokio::time::Instant::now();
-        assert!(shared.turn_to_list().await.is_none(), "all turns are taken");
-        assert_eq!(start.elapsed(), LONGEST_TURN);
-        turns.pop();
-        assert!(shared.turn_to_list().await.is_some());
+        assert!(shared.place_to_list().await.is_none(), "all places are taken");
+        assert_eq!(start.elapsed(), LONGEST_WAIT);
+        places.pop();
+        assert!(shared.place_to_list().await.is_some());
     }
 
     /// The garbage collector may delete them before they are bound.

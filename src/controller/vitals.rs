@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The longest time between two iterations of the loop.
-const LONGEST_TURN: Duration = Duration::from_secs(30);
+const LONGEST_PASS: Duration = Duration::from_secs(30);
 /// The longest time for which a watch may receive nothing from the API server. A silent watch is restarted sooner.
 const LONGEST_UNHEARD: Duration = Duration::from_mins(3);
 
@@ -35,19 +35,19 @@ impl Pulse {
 /// The signs of life of the loop and of every watch.
 #[derive(Debug)]
 pub(super) struct Vitals {
-    turn: Pulse,
+    pass: Pulse,
     /// Weak, so that a watch that ended in order leaves nothing behind.
     watches: Mutex<Vec<Weak<Pulse>>>,
 }
 
 impl Vitals {
     pub(super) fn new() -> Self {
-        Self { turn: Pulse::new(), watches: Mutex::default() }
+        Self { pass: Pulse::new(), watches: Mutex::default() }
     }
 
     /// Records an iteration of the loop.
-    pub(super) fn turn(&self) {
-        self.turn.beat();
+    pub(super) fn pass(&self) {
+        self.pass.beat();
     }
 
     /// Adds a watch, and returns its pulse.
@@ -61,7 +61,7 @@ impl Vitals {
 
     /// The part that does not work; `None` if everything works.
     pub(super) fn failing(&self) -> Option<&'static str> {
-        if !self.turn.is_within(LONGEST_TURN) {
+        if !self.pass.is_within(LONGEST_PASS) {
             return Some("the controller's loop is stuck");
         }
         let watches = self.watches.lock();
@@ -85,7 +85,7 @@ mod tests {
         for _ in 0..18 {
             assert_eq!(vitals.failing(), None);
             advance(Duration::from_secs(10)).await;
-            vitals.turn();
+            vitals.pass();
             heard.beat();
         }
         assert_eq!(vitals.failing(), Some("a watch receives nothing from the API server"));
@@ -96,9 +96,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stopped_loop_is_a_failure() {
         let vitals = Vitals::new();
-        advance(LONGEST_TURN).await;
+        advance(LONGEST_PASS).await;
         assert_eq!(vitals.failing(), Some("the controller's loop is stuck"));
-        vitals.turn();
+        vitals.pass();
         assert_eq!(vitals.failing(), None);
     }
 }

@@ -65,7 +65,7 @@ struct MetricFamilies {
     snapshots_restored: Counter,
     events: Family<EventLabels, Counter>,
     notifications: Family<NotificationLabels, Counter>,
-    standing: [Gauge; STANDING.len()],
+    state_counts: [Gauge; STATE_COUNTS.len()],
     waiting: Family<GateLabels, Gauge>,
     leader: Gauge,
     runtime_tasks: Gauge,
@@ -108,7 +108,7 @@ pub struct StateCounts {
 }
 
 /// Names and help texts of the gauges of a [`StateCounts`], in the order of its fields.
-const STANDING: [(&str, &str); 14] = [
+const STATE_COUNTS: [(&str, &str); 14] = [
     ("workloads", "Opted-in workloads"),
     ("sources", "ConfigMaps and Secrets that opted-in workloads use"),
     ("snapshots", "Snapshots in the cluster"),
@@ -129,7 +129,7 @@ const STANDING: [(&str, &str); 14] = [
 ];
 
 impl StateCounts {
-    const fn counts(&self) -> [usize; STANDING.len()] {
+    const fn counts(&self) -> [usize; STATE_COUNTS.len()] {
         let Self {
             workloads,
             sources,
@@ -246,7 +246,7 @@ impl Metrics {
                 "Notifications that the receiver accepted or refused, that failed, or that were dropped",
                 Family::default(),
             ),
-            standing: STANDING.map(|(name, help)| add(all, name, help, Gauge::default())),
+            state_counts: STATE_COUNTS.map(|(name, help)| add(all, name, help, Gauge::default())),
             waiting: add(
                 all,
                 "waiting_workloads",
@@ -358,8 +358,8 @@ impl Metrics {
     }
 
     /// Sets the gauges to the current numbers.
-    pub fn set_state_counts(&self, standing: &StateCounts) {
-        for (gauge, count) in self.0.standing.iter().zip(standing.counts()) {
+    pub fn set_state_counts(&self, known: &StateCounts) {
+        for (gauge, count) in self.0.state_counts.iter().zip(known.counts()) {
             gauge.set(count.try_into().unwrap_or(i64::MAX));
         }
     }

@@ -339,6 +339,6 @@ fn restore_is_retried_while_name_is_taken() {
             let outcome = if is_restore { Outcome::Taken } else { Outcome::Done };
             desk.state.finish(&task, Ok(outcome), desk.now);
         }
-        assert_eq!(desk.state.standing(true).lost, usize::from(turn > 0));
+        assert_eq!(desk.state.counts(true).lost, usize::from(turn > 0));
     }
 }

@@ -309,7 +309,7 @@ fn late_event_of_an_ended_watch_changes_nothing() {
             }
             assert_eq!(desk.state.limited_namespaces().len(), 0, "after the late event: {ended}");
             assert_eq!(desk.state.watched_namespaces().len(), 0, "after the late event: {ended}");
-            assert_eq!(desk.state.standing(true), StateCounts::default(), "after the late event: {ended}");
+            assert_eq!(desk.state.counts(true), StateCounts::default(), "after the late event: {ended}");
         }
     }
     let [(first, before), (second, after)] = &watches[..] else { panic!("{watches:?}") };

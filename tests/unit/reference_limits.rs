@@ -46,7 +46,7 @@ fn follows<S: Subject<Object = RawObject>>(subject: &S, object: &Value) -> (usiz
     let mut desk = Desk::new();
     see(&mut desk, subject, object);
     let (restored, told) = within_a_minute(&mut desk);
-    assert_eq!(desk.state.standing(true).unreadable, told.len());
+    assert_eq!(desk.state.counts(true).unreadable, told.len());
     (restored, told)
 }
 

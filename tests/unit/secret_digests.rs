@@ -500,9 +500,9 @@ fn controller_writes_nothing_after_lost_key() {
             let mut keeper = Keeper::start(world, stored, 2, first_snapshots);
             let case = format!("{first_snapshots} {undone}");
             assert_eq!(keeper.writes(), [""; 0], "{case}");
-            let standing = keeper.desk.state.standing(true);
-            assert_eq!(standing.pinned, usize::from(undone), "{case}");
-            assert_eq!(standing.unverifiable, 1 + usize::from(undone), "{case}");
+            let counts = keeper.desk.state.counts(true);
+            assert_eq!(counts.pinned, usize::from(undone), "{case}");
+            assert_eq!(counts.unverifiable, 1 + usize::from(undone), "{case}");
 
             set(&mut keeper.world, C);
             let changed = SourceMeta { resource_version: C.to_owned(), always: false };

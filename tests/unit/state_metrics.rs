@@ -29,9 +29,9 @@ fn only_leader_reports_pending_and_pinned_workloads() {
     for (object, pending, pinned) in [(&first, 1, 0), (&second, 0, 0), (&undone, 0, 1)] {
         desk.state.apply_workload(&key("web"), Some(record(object, Health::Settled)), desk.now);
         desk.act(&green, &json!({}), "2");
-        let known = StateCounts { index_bytes: desk.state.standing(true).index_bytes, ..known };
-        assert_eq!(desk.state.standing(true), StateCounts { pending, pinned, ..known });
-        assert_eq!(desk.state.standing(false), known);
+        let known = StateCounts { index_bytes: desk.state.counts(true).index_bytes, ..known };
+        assert_eq!(desk.state.counts(true), StateCounts { pending, pinned, ..known });
+        assert_eq!(desk.state.counts(false), known);
     }
 }
 
@@ -46,11 +46,11 @@ fn workload_with_missing_source_is_unresolved() {
         object["spec"]["template"]["spec"]["volumes"][0]["configMap"]["optional"] = json!(optional);
         let mut desk = Desk::new();
         desk.state.apply_workload(&key("web"), Some(record(&object, Health::Settled)), desk.now);
-        assert_eq!(desk.state.standing(true).unresolved, 0, "it is not known yet whether the source exists");
+        assert_eq!(desk.state.counts(true).unresolved, 0, "it is not known yet whether the source exists");
         desk.find_nothing();
-        assert_eq!(desk.state.standing(true).unresolved, unresolved, "{optional} {missing}");
+        assert_eq!(desk.state.counts(true).unresolved, unresolved, "{optional} {missing}");
         desk.state.apply_workload(&key("web"), None, desk.now);
-        assert_eq!(desk.state.standing(true), StateCounts::default());
+        assert_eq!(desk.state.counts(true), StateCounts::default());
     }
 }
 
@@ -67,16 +67,16 @@ fn snapshot_that_another_replica_restores_is_not_lost() {
     for _ in 0..3 {
         assert_eq!(desk.look_in_vain().len(), 1);
         desk.pass(4);
-        assert_eq!(desk.state.standing(true).lost, 0);
+        assert_eq!(desk.state.counts(true).lost, 0);
         desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
         desk.pass(60);
         assert_eq!(desk.look_in_vain().len(), 0);
         // The snapshot is deleted again: the time in which other replicas may restore it starts again.
         desk.state.apply_snapshot(&name(BLUE), None, desk.now);
     }
-    assert_eq!(desk.state.standing(true).lost, 0);
+    assert_eq!(desk.state.counts(true).lost, 0);
     assert_eq!(desk.lose().len(), 1);
-    assert_eq!(desk.state.standing(true).lost, 1);
+    assert_eq!(desk.state.counts(true).lost, 1);
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn snapshot_is_lost_until_restored_or_unused() {
         desk.state.apply_workload(&key("web"), Some(record(&web, Health::Settled)), desk.now);
         desk.find_nothing();
         desk.pass(2);
-        assert_eq!(desk.state.standing(true).lost, 0);
+        assert_eq!(desk.state.counts(true).lost, 0);
         assert!(desk.lose().iter().any(|lost| *lost == name(BLUE)));
-        assert_eq!(desk.state.standing(true).lost, 1);
+        assert_eq!(desk.state.counts(true).lost, 1);
         if comes_back {
             desk.state.apply_snapshot(&name(BLUE), Some(snapshot("blue", "1", &[])), desk.now);
         } else {
             desk.state.apply_workload(&key("web"), None, desk.now);
         }
-        assert_eq!(desk.state.standing(true).lost, 0);
+        assert_eq!(desk.state.counts(true).lost, 0);
     }
 }

@@ -89,11 +89,11 @@ fn objects_under_deletion_cause_no_restore() {
             foreground.desk.state.finish(task, Ok(Outcome::Lost), foreground.desk.now);
             foreground.desk.pass(5);
             assert_eq!(foreground.desk.look_in_vain().len(), 1);
-            assert_eq!(foreground.desk.state.standing(true).lost, 1);
+            assert_eq!(foreground.desk.state.counts(true).lost, 1);
             leave(&mut foreground.web);
             leave(&mut foreground.set);
             foreground.report();
-            assert_eq!(foreground.desk.state.standing(true).lost, 0);
+            assert_eq!(foreground.desk.state.counts(true).lost, 0);
         }
     }
 }

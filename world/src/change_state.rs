@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use confrev_core::{
     gates::{Gate, Why},
-    resolve::{ChangeState, Phase, Record, Spread, Standing},
+    resolve::{ChangeState, MemberState, Phase, Record, Spread},
     snapshot::{Digest, ObjectName},
 };
 use jiff::Timestamp;
@@ -96,24 +96,24 @@ impl World {
         // The sources of one set move together.
         let mut others = BTreeMap::<Name, Option<Spread<WorkloadKey>>>::new();
         let mut count = Count::default();
-        for (key, record, standing) in self.standings(source, known) {
+        for (key, record, member_state) in self.member_states(source, known) {
             let mut uses = record.uses.iter().filter(|used| used.source == source.object);
-            if standing == Standing::Apart || !uses.any(|used| known.present.mode_for(used).rolls()) {
+            if member_state == MemberState::Apart || !uses.any(|used| known.present.mode_for(used).rolls()) {
                 continue;
             }
             count.of += 1;
             let rolls = is_rolling(key, record, None);
-            match standing {
-                Standing::Moved(moved) => {
+            match member_state {
+                MemberState::Moved(moved) => {
                     count.moved += 1;
                     count.is_under_way |= rolls || !moved.health.is_at_rest();
                     continue;
                 }
-                Standing::Unaffected | Standing::Apart => {
+                MemberState::Unaffected | MemberState::Apart => {
                     count.moved += 1;
                     continue;
                 }
-                Standing::Waits(_) => count.waits = true,
+                MemberState::Waits(_) => count.waits = true,
             }
             count.is_under_way |= rolls;
             if rolls || count.may_move || count.asked == MOST_ASKED {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use confrev_core::{
-    resolve::{Health, Member, Record, Spread, Standing, Wait, Waiting, WorkloadView},
+    resolve::{Health, Member, MemberState, Record, Spread, Wait, Waiting, WorkloadView},
     snapshot::{Digest, ObjectName},
 };
 use jiff::Timestamp;
@@ -44,13 +44,13 @@ impl World {
         let is_rolling = &is_rolling;
         let members = change.sources.iter().flat_map(|(source, known)| {
             let content = known.present.digests.current();
-            self.standings(source, known).map(move |(key, record, standing)| {
+            self.member_states(source, known).map(move |(key, record, member_state)| {
                 let may_take = || {
-                    !matches!(standing, Standing::Waits(_))
+                    !matches!(member_state, MemberState::Waits(_))
                         || is_rolling(key, record, Some((&source.object, &content)))
                 };
                 let is_rolling = is_rolling(key, record, None) && may_take();
-                Member { workload: key, standing, is_rolling }
+                Member { workload: key, member_state, is_rolling }
             })
         });
         Some(Spread::of(&policy, change.verdict(self), now, members))
@@ -63,7 +63,7 @@ impl World {
         (source, known): (&Name, &SourceRecord),
         spread: &Spread<WorkloadKey>,
     ) -> Option<Wait<WorkloadKey>> {
-        let Standing::Waits(Waiting { place }) = self.standing(key, record, source, known) else {
+        let MemberState::Waits(Waiting { place }) = self.member_state(key, record, source, known) else {
             return None;
         };
         spread.wait(self.health(key, record) == Health::Failed, place)
@@ -80,24 +80,24 @@ impl World {
     }
 
     /// The state of each workload that uses a source towards a content of it.
-    pub fn standings<'i>(
+    pub fn member_states<'i>(
         &'i self,
         source: &'i Name,
         known: &'i SourceRecord,
-    ) -> impl Iterator<Item = (&'i WorkloadKey, &'i Record, Standing)> {
+    ) -> impl Iterator<Item = (&'i WorkloadKey, &'i Record, MemberState)> {
         let users = self.workloads_using(source);
-        users.map(move |(key, record)| (key, record, self.standing(key, record, source, known)))
+        users.map(move |(key, record)| (key, record, self.member_state(key, record, source, known)))
     }
 
     /// The state of a workload towards a content of a source.
-    pub fn standing(
+    pub fn member_state(
         &self,
         key: &WorkloadKey,
         record: &Record,
         source: &Name,
         known: &SourceRecord,
-    ) -> Standing {
-        let Some(kind) = self.kind(key) else { return Standing::Apart };
+    ) -> MemberState {
+        let Some(kind) = self.kind(key) else { return MemberState::Apart };
         let view = WorkloadView {
             kind,
             path: [&key.namespace, &key.name],
@@ -107,6 +107,6 @@ impl World {
             present: &known.present,
             set: known.spread.set.as_deref(),
         };
-        record.standing(&view, |used| self.held_digest(used, source).copied())
+        record.member_state(&view, |used| self.held_digest(used, source).copied())
     }
 }

@@ -77,7 +77,11 @@ pub(crate) fn waves() {
                     present: &present,
                     set: None,
                 };
-                Member { workload: name, standing: record.standing(&view, |_| None), is_rolling: false }
+                Member {
+                    workload: name,
+                    member_state: record.member_state(&view, |_| None),
+                    is_rolling: false,
+                }
             });
             spread = Some(Spread::of(&policy, ChangeVerdict::default(), Timestamp::UNIX_EPOCH, members));
         });

@@ -69,7 +69,7 @@ impl<K> Why<K> {
             Self::Interval(_) => Gate::MIN_INTERVAL,
             Self::Others(Wait::Aborted) => Gate::ABORTED,
             Self::Others(Wait::Bad(_)) => Gate::FAILED,
-            Self::Others(Wait::Unproven | Wait::Bake(_) | Wait::Analysis(_) | Wait::Turn) => Gate::WAVE,
+            Self::Others(Wait::Unproven | Wait::Bake(_) | Wait::Analysis(_) | Wait::Wave) => Gate::WAVE,
             Self::Others(Wait::Full) => Gate::MAX_IN_FLIGHT,
         }
     }
@@ -99,7 +99,7 @@ impl<K> Why<K> {
             Self::Closed(Closed::Until { opens: Some(_), .. })
             | Self::SetUnread
             | Self::Interval(_)
-            | Self::Others(Wait::Bake(_) | Wait::Turn) => true,
+            | Self::Others(Wait::Bake(_) | Wait::Wave) => true,
             Self::Others(Wait::Analysis(run)) => matches!(run.state, RunState::Unknown | RunState::Running),
             Self::Paused
             | Self::Held { .. }
@@ -170,7 +170,7 @@ mod tests {
             (Why::Others(Wait::Bad(proof)), Gate::FAILED, None, false),
             (Why::Others(Wait::Unproven), Gate::WAVE, None, false),
             (Why::Others(Wait::Bake(later)), Gate::WAVE, Some(later), true),
-            (Why::Others(Wait::Turn), Gate::WAVE, None, true),
+            (Why::Others(Wait::Wave), Gate::WAVE, None, true),
             (analysis(RunState::Unknown), Gate::WAVE, None, true),
             (analysis(RunState::Running), Gate::WAVE, None, true),
             (analysis(RunState::Successful), Gate::WAVE, None, false),

@@ -141,7 +141,7 @@ fn others<K: Clone>(wait: &Wait<K>, about: &About<'_, K>) -> String {
             format!("{wave}: held by {}, not healthy yet", listed(&unhealthy, NAMED))
         }
         Wait::Bake(until) => format!("{wave}: bakes until {until:.0}"),
-        Wait::Turn => format!("{wave}: others come first"),
+        Wait::Wave => format!("{wave}: others come first"),
         Wait::Analysis(run) if spread.and_then(Spread::ended).is_some_and(EndedWave::is_start) => {
             format!("{wave}: held by the analysis, which {}", run.state)
         }

@@ -65,7 +65,9 @@ pub use relation::{Mode, Relation, Values};
 pub use revisions::{Past, RevisionsOf};
 pub use schema::{SchemaReference, correct_schema, invalid_schema, invalid_schema_for};
 pub use set::{Membership, SetVersion, SetWait, invalid_set};
-pub use spread::{Member, Moved, Progress, Proof, RollOrder, Spread, Standing, Wait, Waiting, WorkloadView};
+pub use spread::{
+    Member, MemberState, Moved, Progress, Proof, RollOrder, Spread, Wait, Waiting, WorkloadView,
+};
 pub use spread_policy::SpreadPolicy;
 pub use strategies::Strategies;
 pub use strategy::Strategy;

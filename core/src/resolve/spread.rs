@@ -25,14 +25,14 @@ pub struct Member<'m, K> {
     /// The workload, to name it in a reason.
     pub workload: &'m K,
     /// Its state towards the present content.
-    pub standing: Standing,
+    pub member_state: MemberState,
     /// A roll of it is in progress, or may still take effect. For a workload that waits, only a roll to the present content counts.
     pub is_rolling: bool,
 }
 
 /// The state of a workload towards the present content of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum MemberState {
     /// It takes the content by itself, and has not yet.
     Waits(Waiting),
     /// It has taken the content into account.
@@ -43,7 +43,7 @@ pub enum Standing {
     Apart,
 }
 
-impl Standing {
+impl MemberState {
     /// The same, without the time of a move that is later than `now`. It comes from a wrong clock, or from a tenant that wrote the plan:
     /// the wave would bake until then, and all others of the change would wait.
     fn until(self, now: Timestamp) -> Self {
@@ -175,7 +175,11 @@ pub struct WorkloadView<'v> {
 impl Record {
     /// The state of the workload towards the present content of a source. `held`: the digest of the snapshot in a reference, if it
     /// is known.
-    pub fn standing(&self, view: &WorkloadView<'_>, held: impl Fn(&Use) -> Option<Digest>) -> Standing {
+    pub fn member_state(
+        &self,
+        view: &WorkloadView<'_>,
+        held: impl Fn(&Use) -> Option<Digest>,
+    ) -> MemberState {
         let WorkloadView { kind, path: [namespace, name], namespace_order, health, source, present, set } =
             *view;
         let content = &present.digests;
@@ -183,7 +187,7 @@ impl Record {
         let is_left = |used: &Use| used.snapshot.is_none() && used.excludes(&present.labels);
         let uses = || self.uses.iter().filter(|used| used.source == *source && !is_left(used));
         if !kind.rolls || uses().next().is_none() {
-            return Standing::Apart;
+            return MemberState::Apart;
         }
         let none = Tie::default();
         let tie = self.ties.get(source).unwrap_or(&none);
@@ -197,7 +201,7 @@ impl Record {
         if !tie.has_seen(content) || changes_mode() {
             // A hold is a decision about this workload alone: it takes no place that the others wait for.
             if !self.track || uses().any(|used| used.on_hold) {
-                return Standing::Apart;
+                return MemberState::Apart;
             }
             let path = [namespace, kind.kind.as_str(), name];
             let order = self.pace.order.or(namespace_order).unwrap_or_default();
@@ -211,28 +215,28 @@ impl Record {
                 None => &digest.as_bytes()[..],
             };
             let place = RollOrder::of(order, health, was_unhealthy, seed, &path);
-            return Standing::Waits(Waiting { place });
+            return MemberState::Waits(Waiting { place });
         }
         let values = uses().map(|used| tie.values(used, content, held(used).as_ref()));
         let values = values.max().unwrap_or(Values::Present);
         let rejects = values == Values::Rejected;
         match (values, self.track) {
             // No verdict on the content: the workload never had it.
-            (Values::Rejected, _) if tie.unused => return Standing::Apart,
+            (Values::Rejected, _) if tie.unused => return MemberState::Apart,
             // A workload that does not track keeps its snapshot whatever the content.
-            (Values::Equal | Values::Rejected, false) => return Standing::Apart,
-            (Values::Equal, true) => return Standing::Unaffected,
+            (Values::Equal | Values::Rejected, false) => return MemberState::Apart,
+            (Values::Equal, true) => return MemberState::Unaffected,
             (Values::Present | Values::Rejected, _) => {}
         }
         // It does not use the content.
         if tie.lacking && uses().all(|used| used.snapshot.is_none()) {
-            return Standing::Apart;
+            return MemberState::Apart;
         }
         let turn = tie.moved;
         let gives_up = has_deadline(&kind.kind);
         let started = turn.max(self.pace.written).max(self.last_roll).filter(|_| !gives_up);
         let limit = SignedDuration::from_secs(self.pace.deadline_seconds.into());
-        Standing::Moved(Moved {
+        MemberState::Moved(Moved {
             health,
             was_unhealthy,
             rolled_back: rejects,
@@ -290,7 +294,7 @@ pub enum Wait<K> {
     /// The analysis of the wave is not successful.
     Analysis(AnalysisRun),
     /// Others of the wave come first.
-    Turn,
+    Wave,
 }
 
 /// The progress of a change in waves.
@@ -362,9 +366,9 @@ impl<K: Clone> Spread<K> {
             progress: None,
         };
         let mut count = Count::default();
-        for Member { workload, standing, is_rolling } in members {
-            let standing = standing.until(now);
-            let moved = if let Standing::Moved(moved) = standing { Some(moved) } else { None };
+        for Member { workload, member_state, is_rolling } in members {
+            let member_state = member_state.until(now);
+            let moved = if let MemberState::Moved(moved) = member_state { Some(moved) } else { None };
             if let Some(bad) = moved.filter(|moved| spread.bad.is_none() && moved.is_bad(now)) {
                 let (workload, rolled_back) = (Some(workload.clone()), bad.rolled_back);
                 spread.bad = Some(Proof::Workload { workload, rolled_back });
@@ -374,7 +378,7 @@ impl<K: Clone> Spread<K> {
                 spread.rolling.push((workload.clone(), may_last));
             }
             if policy.waves.is_some() {
-                count.add(workload, standing, is_rolling);
+                count.add(workload, member_state, is_rolling);
             }
         }
         // The failed workload may have gone back, may be repaired or deleted: nothing else shows its failure then.
@@ -436,7 +440,7 @@ impl<K: Clone> Spread<K> {
     /// Why no further workload may roll now; `None` if some may.
     pub fn reason(&self) -> Option<Wait<K>> {
         let last = RollOrder { idle: true, order: i32::MAX, class: u8::MAX, hash: u64::MAX };
-        self.wait(false, last).filter(|wait| !matches!(wait, Wait::Turn))
+        self.wait(false, last).filter(|wait| !matches!(wait, Wait::Wave))
     }
 
     /// The workload that proved the content bad.
@@ -481,9 +485,9 @@ impl<K: Clone> Progress<K> {
         }
         match self.last {
             Some(last) if place <= last => None,
-            Some(_) => Some(Wait::Turn),
+            Some(_) => Some(Wait::Wave),
             None if !self.unhealthy.is_empty() => Some(Wait::Unproven),
-            None => self.bakes_until.map(Wait::Bake).or(Some(Wait::Turn)),
+            None => self.bakes_until.map(Wait::Bake).or(Some(Wait::Wave)),
         }
     }
 }
@@ -506,21 +510,21 @@ impl<K> Default for Count<'_, K> {
 }
 
 impl<'m, K: Clone> Count<'m, K> {
-    fn add(&mut self, workload: &'m K, standing: Standing, is_rolling: bool) {
-        self.total += usize::from(standing != Standing::Apart);
-        match standing {
-            Standing::Moved(moved) => {
+    fn add(&mut self, workload: &'m K, member_state: MemberState, is_rolling: bool) {
+        self.total += usize::from(member_state != MemberState::Apart);
+        match member_state {
+            MemberState::Moved(moved) => {
                 self.moved.push(moved);
                 if is_rolling || !moved.health.is_at_rest() {
                     self.unhealthy.push((workload, moved.health != Health::Idle));
                 }
             }
-            Standing::Waits(Waiting { place }) if is_rolling => {
+            MemberState::Waits(Waiting { place }) if is_rolling => {
                 self.coming += 1;
                 self.unhealthy.push((workload, !place.idle));
             }
-            Standing::Waits(Waiting { place }) => self.waiting.push((place, workload)),
-            Standing::Unaffected | Standing::Apart => {}
+            MemberState::Waits(Waiting { place }) => self.waiting.push((place, workload)),
+            MemberState::Unaffected | MemberState::Apart => {}
         }
     }
 
@@ -619,23 +623,27 @@ mod tests {
         RollOrder { idle: false, order: 0, class: 1, hash: u64::try_from(number).unwrap() }
     }
 
-    fn waits(number: usize) -> Standing {
-        Standing::Waits(Waiting { place: place(number) })
+    fn waits(number: usize) -> MemberState {
+        MemberState::Waits(Waiting { place: place(number) })
     }
 
     /// Moved by the controller at that second.
-    fn moved(health: Health, second: i64) -> Standing {
-        Standing::Moved(Moved { health, since: Some(at(second)), in_turn: true, ..Moved::default() })
+    fn moved(health: Health, second: i64) -> MemberState {
+        MemberState::Moved(Moved { health, since: Some(at(second)), in_turn: true, ..Moved::default() })
     }
 
-    fn member<K>(workload: &K, standing: Standing, is_rolling: bool) -> Member<'_, K> {
-        Member { workload, standing, is_rolling }
+    fn member<K>(workload: &K, member_state: MemberState, is_rolling: bool) -> Member<'_, K> {
+        Member { workload, member_state, is_rolling }
     }
 
     /// Why the next workload waits beside a single other workload, with the limit 1.
-    fn beside(standing: Standing, is_rolling: bool, has_failed: bool) -> Option<Wait<&'static str>> {
-        let spread =
-            Spread::of(&limited(1), ChangeVerdict::default(), at(0), [member(&"web", standing, is_rolling)]);
+    fn beside(member_state: MemberState, is_rolling: bool, has_failed: bool) -> Option<Wait<&'static str>> {
+        let spread = Spread::of(
+            &limited(1),
+            ChangeVerdict::default(),
+            at(0),
+            [member(&"web", member_state, is_rolling)],
+        );
         spread.wait(has_failed, place(9))
     }
 
@@ -647,8 +655,8 @@ mod tests {
         for (second, limit) in [(99, 2), (100, 1), (101, 1)] {
             let by_user = Moved { since: Some(at(second)), health: Health::Progressing, ..Moved::default() };
             let in_turn = Moved { since: Some(turn), in_turn: true, ..Moved::default() };
-            let states = [Standing::Moved(in_turn), Standing::Moved(by_user), waits(2), waits(3)];
-            let members = keys.iter().zip(states).map(|(key, standing)| member(key, standing, false));
+            let states = [MemberState::Moved(in_turn), MemberState::Moved(by_user), waits(2), waits(3)];
+            let members = keys.iter().zip(states).map(|(key, member_state)| member(key, member_state, false));
             let spread = Spread::of(&in_waves("1, 50%", 30), ChangeVerdict::default(), at(102), members);
             assert_eq!(spread.progress().unwrap().limit, limit, "a write in second {second}");
         }
@@ -658,7 +666,8 @@ mod tests {
     fn wave_waits_for_no_wrong_clock() {
         for (since, expected) in [(100, Some(at(130))), (162, Some(at(192))), (163, None), (86_400, None)] {
             let states = [moved(Health::Settled, since), waits(1)];
-            let members = states.iter().zip(&[0, 1]).map(|(standing, key)| member(key, *standing, false));
+            let members =
+                states.iter().zip(&[0, 1]).map(|(member_state, key)| member(key, *member_state, false));
             let spread = Spread::of(&in_waves("1, 50%", 30), ChangeVerdict::default(), at(102), members);
             let progress = spread.progress().unwrap();
             assert_eq!((progress.moved, progress.bakes_until), (1, expected), "moved at {since}");
@@ -668,7 +677,7 @@ mod tests {
     /// They come when all others have proven the content.
     #[test]
     fn workloads_without_pods_wait_for_the_proof() {
-        let idle = |number| Standing::Waits(Waiting { place: RollOrder { idle: true, ..place(number) } });
+        let idle = |number| MemberState::Waits(Waiting { place: RollOrder { idle: true, ..place(number) } });
         let rolling = moved(Health::Progressing, 100);
         for (states, next) in [
             ([waits(1), waits(2), idle(3), idle(4)], &["a", "b"][..]),
@@ -693,7 +702,7 @@ mod tests {
         let failed = ChangeVerdict { failed: Some("it failed".into()), ..ChangeVerdict::default() };
         for (what, last, verdict, expected) in [
             ("all have moved", settled, ChangeVerdict::default(), true),
-            ("one is unaffected", Standing::Unaffected, ChangeVerdict::default(), true),
+            ("one is unaffected", MemberState::Unaffected, ChangeVerdict::default(), true),
             ("one waits", waits(1), ChangeVerdict::default(), false),
             ("one rolls", moved(Health::Progressing, 50), ChangeVerdict::default(), false),
             ("one bakes", moved(Health::Settled, 80), ChangeVerdict::default(), false),
@@ -708,7 +717,7 @@ mod tests {
     /// It proves nothing, so another one comes first. If none has pods, they are as good as any.
     #[test]
     fn workload_without_pods_takes_no_place() {
-        let idle = |number| Standing::Waits(Waiting { place: RollOrder { idle: true, ..place(number) } });
+        let idle = |number| MemberState::Waits(Waiting { place: RollOrder { idle: true, ..place(number) } });
         for (others, next, bakes_until) in [
             ([waits(3), waits(2)], &["c"][..], None),
             ([idle(1), waits(2)], &["c"], None),
@@ -726,7 +735,7 @@ mod tests {
     /// A limit holds only those for which it leaves no place.
     #[test]
     fn reason_is_given_when_no_workload_may_move() {
-        let reason = |first: Standing| {
+        let reason = |first: MemberState| {
             let members = [first, waits(1), waits(2)];
             let members = ["a", "b", "c"].iter().zip(members).map(|(key, of)| member(key, of, false));
             Spread::of(&limited(1), ChangeVerdict::default(), at(9), members).reason()
@@ -768,9 +777,13 @@ mod tests {
             (Some(gives_up(unwell(Health::Progressing))), false, &full, &full),
             (Some(Moved { rolled_back: true, ..moved(Health::Settled) }), false, &back, &None),
         ] {
-            let standing = state.map_or(waits(1), Standing::Moved);
-            assert_eq!(beside(standing, is_rolling, false), *well, "{state:?} {is_rolling}");
-            assert_eq!(beside(standing, is_rolling, true), *sick, "{state:?} {is_rolling}, and has failed");
+            let member_state = state.map_or(waits(1), MemberState::Moved);
+            assert_eq!(beside(member_state, is_rolling, false), *well, "{state:?} {is_rolling}");
+            assert_eq!(
+                beside(member_state, is_rolling, true),
+                *sick,
+                "{state:?} {is_rolling}, and has failed"
+            );
         }
     }
 
@@ -786,9 +799,10 @@ mod tests {
     #[test]
     fn next_wave_waits_for_successful_analysis() {
         let policy = SpreadPolicy { analysis: Analysis::parse("sound"), ..in_waves("1, 50%", 60) };
-        let of = |states: &[Standing], verdict, second| {
+        let of = |states: &[MemberState], verdict, second| {
             let names: Vec<_> = (0..states.len()).collect();
-            let members = names.iter().zip(states).map(|(name, standing)| member(name, *standing, false));
+            let members =
+                names.iter().zip(states).map(|(name, member_state)| member(name, *member_state, false));
             Spread::of(&policy, verdict, at(second), members)
         };
         let none = ChangeVerdict::default;
@@ -812,9 +826,9 @@ mod tests {
             assert_eq!((progress.wave, progress.limit, progress.next.len()), (1, 1, 0));
         }
         let open = spread.analysed(|_| AnalysisRun { name: "run".into(), state: RunState::Successful });
-        assert_eq!([1, 2].map(|number| open.wait(false, place(number))), [None, Some(Wait::Turn)]);
+        assert_eq!([1, 2].map(|number| open.wait(false, place(number))), [None, Some(Wait::Wave)]);
         assert_eq!(open.progress().unwrap().wave, 2);
-        let users = |second| Standing::Moved(Moved { since: Some(at(second)), ..Moved::default() });
+        let users = |second| MemberState::Moved(Moved { since: Some(at(second)), ..Moved::default() });
         // Before the controller moves the first workload, the wave must be possible to analyse.
         let start = Some(EndedWave { wave: 0, moved: None });
         for (states, verdict, second, expected) in [
@@ -849,7 +863,7 @@ mod tests {
         assert_eq!(held.wait(false, place(0)), Some(Wait::Analysis(no)));
         assert_eq!(held.progress().map(|held| (held.wave, held.limit, held.next.len())), Some((1, 1, 0)));
         let open = before.analysed(|_| AnalysisRun { name: "start".into(), state: RunState::Successful });
-        assert_eq!([0, 1].map(|number| open.wait(false, place(number))), [None, Some(Wait::Turn)]);
+        assert_eq!([0, 1].map(|number| open.wait(false, place(number))), [None, Some(Wait::Wave)]);
         // The last wave is judged too, unless users made its moves.
         let all = [moved(Health::Settled, 0), moved(Health::Settled, 1), moved(Health::Settled, 2)];
         assert_eq!(of(&all, none(), 100).ended().map(|ended| ended.wave), Some(3));
@@ -889,16 +903,16 @@ mod tests {
     #[test]
     fn waves_follow_each_other_after_bake() {
         use Health::{Progressing, Settled};
-        let by_user = |second| Standing::Moved(Moved { since: Some(at(second)), ..Moved::default() });
+        let by_user = |second| MemberState::Moved(Moved { since: Some(at(second)), ..Moved::default() });
         let bake = |until| Some(Wait::Bake(at(until)));
         let unproven = || Some(Wait::Unproven);
         for (first, now, wave, limit, next, wait) in [
-            (vec![], 100, 1, 1, vec![0], Some(Wait::Turn)),
+            (vec![], 100, 1, 1, vec![0], Some(Wait::Wave)),
             (vec![moved(Progressing, 95)], 200, 1, 1, vec![], unproven()),
             (vec![moved(Settled, 95)], 104, 1, 1, vec![], bake(105)),
-            (vec![moved(Settled, 95)], 105, 2, 3, vec![1, 2], Some(Wait::Turn)),
+            (vec![moved(Settled, 95)], 105, 2, 3, vec![1, 2], Some(Wait::Wave)),
             // The wave continues while its first workload is under way.
-            (vec![moved(Settled, 95), moved(Progressing, 105)], 106, 2, 3, vec![2], Some(Wait::Turn)),
+            (vec![moved(Settled, 95), moved(Progressing, 105)], 106, 2, 3, vec![2], Some(Wait::Wave)),
             (
                 vec![moved(Settled, 95), moved(Settled, 105), moved(Progressing, 106)],
                 200,
@@ -925,14 +939,15 @@ mod tests {
             ),
             // Workloads that users move begin no wave, but count.
             (vec![by_user(100), by_user(100)], 105, 1, 1, vec![], bake(110)),
-            (vec![by_user(100), by_user(100)], 110, 2, 3, vec![2], Some(Wait::Turn)),
+            (vec![by_user(100), by_user(100)], 110, 2, 3, vec![2], Some(Wait::Wave)),
             (vec![moved(Settled, 95), by_user(105), by_user(105)], 106, 1, 1, vec![], bake(115)),
-            (vec![Standing::Moved(Moved::default())], 0, 2, 3, vec![1, 2], Some(Wait::Turn)),
+            (vec![MemberState::Moved(Moved::default())], 0, 2, 3, vec![1, 2], Some(Wait::Wave)),
         ] {
             let mut states = first.clone();
             states.extend((states.len()..10).map(waits));
             let keys: Vec<_> = (0..10_usize).collect();
-            let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
+            let members =
+                keys.iter().zip(&states).map(|(key, member_state)| member(key, *member_state, false));
             let spread = Spread::of(&in_waves("1, 30%", 10), ChangeVerdict::default(), at(now), members);
             let progress = spread.progress().unwrap();
             let mut found = progress.next.clone();
@@ -962,7 +977,8 @@ mod tests {
             let states: Vec<_> =
                 (0..10).map(|number| if number < count { failed } else { waits(number) }).collect();
             let keys: Vec<_> = (0..10).collect();
-            let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
+            let members =
+                keys.iter().zip(&states).map(|(key, member_state)| member(key, *member_state, false));
             let spread = Spread::of(
                 &in_waves("1, 30%", 10),
                 ChangeVerdict { promoted, aborted, ..ChangeVerdict::default() },
@@ -1002,7 +1018,7 @@ mod tests {
         for policy in [limited(1), in_waves("1", 0)] {
             for (promoted, expected) in [(0, true), (1, policy.waves.is_none())] {
                 let keys = members();
-                let members = keys.iter().map(|(key, standing)| member(key, *standing, false));
+                let members = keys.iter().map(|(key, member_state)| member(key, *member_state, false));
                 let spread = Spread::of(&policy, verdict(promoted), at(9), members);
                 let wait = spread.wait(false, place(0));
                 assert_eq!(
@@ -1051,7 +1067,7 @@ mod tests {
     #[test]
     fn wave_is_analysed_whatever_users_move() {
         let policy = SpreadPolicy { analysis: Analysis::parse("sound"), ..in_waves("1, 50%", 10) };
-        let by_user = |second| Standing::Moved(Moved { since: Some(at(second)), ..Moved::default() });
+        let by_user = |second| MemberState::Moved(Moved { since: Some(at(second)), ..Moved::default() });
         let settled = |second| moved(Health::Settled, second);
         for (states, expected) in [
             (vec![settled(5)], Some(1)),
@@ -1068,7 +1084,7 @@ mod tests {
             let mut all = states.clone();
             all.extend((all.len()..10).map(waits));
             let keys: Vec<_> = (0..10).collect();
-            let members = keys.iter().zip(&all).map(|(key, standing)| member(key, *standing, false));
+            let members = keys.iter().zip(&all).map(|(key, member_state)| member(key, *member_state, false));
             let spread = Spread::of(&policy, ChangeVerdict::default(), at(99), members);
             assert_eq!(spread.ended().map(|ended| ended.wave), expected, "{states:?}");
             let may = (0..10).any(|number| spread.wait(false, place(number)).is_none());
@@ -1101,7 +1117,8 @@ mod tests {
                 .map(|n| if n < moved_before { moved(Health::Settled, 0) } else { waits(n) })
                 .collect();
             let keys: Vec<_> = (0..10).collect();
-            let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
+            let members =
+                keys.iter().zip(&states).map(|(key, member_state)| member(key, *member_state, false));
             let spread = Spread::of(&in_waves(waves, 0), ChangeVerdict::default(), at(1), members);
             let progress = spread.progress().unwrap();
             assert_eq!((progress.wave, progress.begins), (wave, begins), "{moved_before} of {waves}");
@@ -1110,15 +1127,17 @@ mod tests {
 
     #[test]
     fn unaffected_workloads_prove_nothing() {
-        let states = [Standing::Unaffected, Standing::Unaffected, Standing::Apart, waits(1), waits(2)];
-        let members =
-            || states.iter().zip(&[0, 1, 2, 3, 4]).map(|(standing, key)| member(key, *standing, false));
+        let states =
+            [MemberState::Unaffected, MemberState::Unaffected, MemberState::Apart, waits(1), waits(2)];
+        let members = || {
+            states.iter().zip(&[0, 1, 2, 3, 4]).map(|(member_state, key)| member(key, *member_state, false))
+        };
         let spread = Spread::of(&in_waves("1", 0), ChangeVerdict::default(), at(0), members());
         let progress = spread.progress().unwrap();
         assert_eq!((progress.wave, progress.total, progress.moved, &progress.next[..]), (1, 4, 0, &[3][..]));
     }
 
-    fn state() -> impl Strategy<Value = (Standing, bool)> {
+    fn state() -> impl Strategy<Value = (MemberState, bool)> {
         let moved = (0..HEALTHS.len(), any::<[bool; 4]>(), proptest::option::of(0..50_i64));
         let moved =
             moved.prop_map(|(health, [was_unhealthy, rolled_back, gives_up, in_turn], since)| Moved {
@@ -1131,13 +1150,13 @@ mod tests {
                 deadline: None,
                 written_since: false,
             });
-        let standing = prop_oneof![
+        let member_state = prop_oneof![
             4 => (0..usize::MAX).prop_map(waits),
-            4 => moved.prop_map(Standing::Moved),
-            1 => Just(Standing::Unaffected),
-            1 => Just(Standing::Apart),
+            4 => moved.prop_map(MemberState::Moved),
+            1 => Just(MemberState::Unaffected),
+            1 => Just(MemberState::Apart),
         ];
-        (standing, any::<bool>())
+        (member_state, any::<bool>())
     }
 
     fn policy() -> impl Strategy<Value = SpreadPolicy> {
@@ -1160,13 +1179,13 @@ mod tests {
         ) {
             let keys: Vec<_> = (0..states.len()).collect();
             let members = || keys.iter().zip(&states)
-                .map(|(key, (standing, is_rolling))| member(key, *standing, *is_rolling));
+                .map(|(key, (member_state, is_rolling))| member(key, *member_state, *is_rolling));
             let spread = Spread::of(&policy, ChangeVerdict::default(), at(now), members());
             let reversed: Vec<_> = members().collect();
             let reversed = Spread::of(&policy, ChangeVerdict::default(), at(now), reversed.into_iter().rev());
             let rolling = states.iter().filter(|(_, is_rolling)| *is_rolling).count();
-            let waiting = members().filter_map(|member| match member.standing {
-                Standing::Waits(Waiting { place, .. }) if !member.is_rolling => Some(place),
+            let waiting = members().filter_map(|member| match member.member_state {
+                MemberState::Waits(Waiting { place, .. }) if !member.is_rolling => Some(place),
                 _ => None,
             });
             let waiting: Vec<_> = waiting.collect();
@@ -1179,7 +1198,7 @@ mod tests {
                     prop_assert!(rolling < limit || may(&spread).is_empty());
                 }
                 if let Some(progress) = spread.progress() {
-                    let coming = states.iter().filter(|(standing, rolls)| *rolls && matches!(standing, Standing::Waits(_)));
+                    let coming = states.iter().filter(|(member_state, rolls)| *rolls && matches!(member_state, MemberState::Waits(_)));
                     let taken = progress.moved + coming.count();
                     prop_assert!(may(&spread).is_empty() || taken + may(&spread).len() <= progress.limit);
                     prop_assert!(progress.wave <= progress.waves && progress.limit <= progress.total);
@@ -1205,10 +1224,10 @@ mod tests {
             let mut states: Vec<_> = (0..TOTAL).map(waits).collect();
             let (mut now, mut wave) = (1000, 0);
             for (step, number, seconds) in steps {
-                let members = keys.iter().zip(&states).map(|(key, standing)| member(key, *standing, false));
+                let members = keys.iter().zip(&states).map(|(key, member_state)| member(key, *member_state, false));
                 let spread = Spread::of(&policy, ChangeVerdict::default(), at(now), members);
                 let all: Vec<_> = states.iter().filter_map(|state| match state {
-                    Standing::Moved(moved) => Some(*moved),
+                    MemberState::Moved(moved) => Some(*moved),
                     _ => None,
                 }).collect();
                 let is_proven = all.iter().all(|moved| moved.health == Health::Settled)
@@ -1218,7 +1237,7 @@ mod tests {
                     next += 1;
                 }
                 match (step, states[number]) {
-                    (0 | 1, Standing::Waits(Waiting { place, .. })) => {
+                    (0 | 1, MemberState::Waits(Waiting { place, .. })) => {
                         if spread.wait(false, place).is_none() {
                             prop_assert!(all.len() < of.limit(next, TOTAL), "{:?} in wave {}", states, next);
                             wave = next;
@@ -1230,15 +1249,15 @@ mod tests {
                             prop_assert!(!is_held || all.len() >= of.limit(next, TOTAL), "{:?} in wave {}", states, next);
                         }
                     }
-                    (2, Standing::Waits(_)) => {
-                        states[number] = Standing::Moved(Moved { since: Some(at(now)), ..Moved::default() });
+                    (2, MemberState::Waits(_)) => {
+                        states[number] = MemberState::Moved(Moved { since: Some(at(now)), ..Moved::default() });
                         now += 1;
                     }
-                    (3 | 4, Standing::Moved(moved)) => {
-                        states[number] = Standing::Moved(Moved { health: Health::Settled, ..moved });
+                    (3 | 4, MemberState::Moved(moved)) => {
+                        states[number] = MemberState::Moved(Moved { health: Health::Settled, ..moved });
                     }
-                    (5, Standing::Moved(moved)) => {
-                        states[number] = Standing::Moved(Moved { health: Health::Unavailable, ..moved });
+                    (5, MemberState::Moved(moved)) => {
+                        states[number] = MemberState::Moved(Moved { health: Health::Unavailable, ..moved });
                     }
                     _ => now += seconds,
                 }

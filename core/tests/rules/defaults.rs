@@ -121,7 +121,7 @@ fn return_to_excluded_source_waits_its_turn() {
     let stored = world.create(&deployment(&["demo"])).to_string();
     let (kind, demo) = (kind("Deployment"), configmap("demo"));
     let present = Present::from(&world.observe(&demo).unwrap());
-    let standing = |defaults: Defaults| {
+    let member_state = |defaults: Defaults| {
         let workload = Workload::parse(&kind, &stored).unwrap().under(defaults);
         let view = confrev::resolve::WorkloadView {
             kind: &kind,
@@ -132,11 +132,12 @@ fn return_to_excluded_source_waits_its_turn() {
             present: &present,
             set: None,
         };
-        Record::of(&workload, Health::Settled, &Rotated::default()).standing(&view, |_| None)
+        Record::of(&workload, Health::Settled, &Rotated::default()).member_state(&view, |_| None)
     };
-    let waits = |found: confrev::resolve::Standing| matches!(found, confrev::resolve::Standing::Waits(_));
-    assert!(!waits(standing(Defaults::default())));
-    assert!(waits(standing(defaults(annotations::EXCLUDE, "d*"))));
+    let waits =
+        |found: confrev::resolve::MemberState| matches!(found, confrev::resolve::MemberState::Waits(_));
+    assert!(!waits(member_state(Defaults::default())));
+    assert!(waits(member_state(defaults(annotations::EXCLUDE, "d*"))));
 }
 
 /// A name with the digits of a snapshot that does not exist is still one of its source.

@@ -3,7 +3,8 @@
 use confrev::{
     annotations,
     resolve::{
-        Health, NamespaceOptIn, Observed, Present, Record, Standing, Use, Workload, WorkloadView, is_pending,
+        Health, MemberState, NamespaceOptIn, Observed, Present, Record, Use, Workload, WorkloadView,
+        is_pending,
     },
     snapshot::{Digest, ObjectName, SourceKind},
 };
@@ -214,11 +215,11 @@ fn live_source_is_pending_until_seen() {
 }
 
 /// What is expected of a workload's kind, of a source with this content, after this change of the record.
-type StandingCase<'a> = (&'a str, &'a str, &'a str, &'a Observed, &'a dyn Fn(&mut Record));
+type StateCase<'a> = (&'a str, &'a str, &'a str, &'a Observed, &'a dyn Fn(&mut Record));
 
 /// The state of a workload towards the content of a source: for each change of its record, what it waits for or has done.
 #[test]
-fn standing_follows_record_and_present_content() {
+fn member_state_follows_record_and_present_content() {
     let mut world = world("blue");
     let stored = world.create(&deployment(&["demo"]));
     let of_content = |world: &World| world.observe(&configmap("demo")).unwrap();
@@ -243,13 +244,13 @@ fn standing_follows_record_and_present_content() {
             Some(BLUE) => content.digest(),
             _ => Digest::of_bytes("other"),
         };
-        match record.standing(&view, |used| Some(held(used))) {
-            Standing::Apart => "apart",
-            Standing::Unaffected => "unaffected",
-            Standing::Waits(_) => "waits",
-            Standing::Moved(moved) if moved.rolled_back => "rolled back",
-            Standing::Moved(moved) if moved.written_since => "moved, written since",
-            Standing::Moved(_) => "moved",
+        match record.member_state(&view, |used| Some(held(used))) {
+            MemberState::Apart => "apart",
+            MemberState::Unaffected => "unaffected",
+            MemberState::Waits(_) => "waits",
+            MemberState::Moved(moved) if moved.rolled_back => "rolled back",
+            MemberState::Moved(moved) if moved.written_since => "moved, written since",
+            MemberState::Moved(_) => "moved",
         }
     };
     let named = |used: &mut Use, name: &str| used.snapshot = Some(name.into());
@@ -263,7 +264,7 @@ fn standing_follows_record_and_present_content() {
         *record = record.clone().tied(&configmap("demo"), |tie| tie.pinned = keys);
     };
     let written = |at: i64| move |record: &mut Record| record.pace.written = second(at).ok();
-    let cases: [StandingCase<'_>; 15] = [
+    let cases: [StateCase<'_>; 15] = [
         ("waits", "Deployment", "demo", &green, &|_| ()),
         ("apart", "Deployment", "demo", &green, &|record| record.track = false),
         ("apart", "Deployment", "demo", &green, &|record| record.uses[0].on_hold = true),
@@ -329,8 +330,8 @@ fn joint_moves_have_one_order() {
                 present: &content.into(),
                 set,
             };
-            match record.standing(&view, |_| Some(Digest::of_bytes("other"))) {
-                Standing::Waits(waiting) => waiting.place,
+            match record.member_state(&view, |_| Some(Digest::of_bytes("other"))) {
+                MemberState::Waits(waiting) => waiting.place,
                 other => panic!("{other:?}"),
             }
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use confrev::{
-    resolve::{Health, Mode, Present, Record, Relation, Standing, Use, Values, Workload, WorkloadView},
+    resolve::{Health, MemberState, Mode, Present, Record, Relation, Use, Values, Workload, WorkloadView},
     snapshot::{Digest, ObjectName, Rotated, SourceKind},
 };
 
@@ -125,7 +125,7 @@ fn move_counts_from_its_own_time() {
             present: &present(),
             set: None,
         };
-        let Standing::Moved(found) = record.standing(&view, |_| None) else { panic!("{moved}") };
+        let MemberState::Moved(found) = record.member_state(&view, |_| None) else { panic!("{moved}") };
         let expected = (Some(second(moved)), true, is_later);
         assert_eq!((found.since, found.in_turn, found.written_since), expected, "{moved}, {written}");
     }
@@ -152,7 +152,7 @@ fn change_of_mode_waits_for_its_turn() {
             present: source_now,
             set: None,
         };
-        let standing = record.standing(&view, |_| None);
-        assert_eq!(matches!(standing, Standing::Waits(_)), expected, "{what}: {standing:?}");
+        let member_state = record.member_state(&view, |_| None);
+        assert_eq!(matches!(member_state, MemberState::Waits(_)), expected, "{what}: {member_state:?}");
     }
 }

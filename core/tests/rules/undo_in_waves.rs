@@ -3,7 +3,7 @@
 use confrev::{
     annotations,
     kinds::Kinds,
-    resolve::{Health, Record, Standing, Workload, WorkloadView},
+    resolve::{Health, MemberState, Record, Workload, WorkloadView},
     snapshot::{Digest, Rotated},
 };
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn behind_with(settings: &Value) -> (World, Value, Value) {
 }
 
 /// How the workload stands towards the present content.
-fn standing(world: &World, stored: &Value) -> Standing {
+fn member_state(world: &World, stored: &Value) -> MemberState {
     let kinds = Kinds::default();
     let kind = kinds.by_kind("apps/v1", "Deployment").unwrap();
     let text = stored.to_string();
@@ -59,7 +59,7 @@ fn standing(world: &World, stored: &Value) -> Standing {
     };
     let of_present = confrev::snapshot::snapshot_name("demo", &present.digest(), 10);
     let held = |is_present| if is_present { present.digest() } else { Digest::of_bytes("other") };
-    record.standing(&view, |used| Some(held(used.snapshot.as_deref() == Some(&of_present))))
+    record.member_state(&view, |used| Some(held(used.snapshot.as_deref() == Some(&of_present))))
 }
 
 /// The waves still move it, and it says nothing about the content.
@@ -74,7 +74,7 @@ fn undo_of_image_leaves_workload_behind() {
         let undone = world.update(&undone, &second);
         assert_eq!((volume(&undone, 0), remembered(&undone, "seen")), (BLUE, remembered(&second, "seen")));
         assert_eq!(world.update(&undone, &second), undone, "admitted again");
-        assert!(matches!(standing(&world, &undone), Standing::Waits(_)), "{undone}");
+        assert!(matches!(member_state(&world, &undone), MemberState::Waits(_)), "{undone}");
         assert_eq!(volume(&poke(&mut world, &undone, 5), 0), GREEN);
     }
 }
@@ -90,12 +90,12 @@ fn pin_before_the_waves_holds_no_other() {
     set(&mut world, "green");
     let pinned = world.update(&undo(&at_red, &first), &at_red);
     assert_eq!(volume(&pinned, 0), BLUE);
-    assert_eq!(standing(&world, &pinned), Standing::Apart);
+    assert_eq!(member_state(&world, &pinned), MemberState::Apart);
     assert_eq!(world.update(&pinned, &at_red), pinned, "admitted again");
     let mut edited = pinned.clone();
     edited["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:3");
     let edited = world.update(&edited, &pinned);
-    assert_eq!((volume(&edited, 0), standing(&world, &edited)), (BLUE, Standing::Apart));
+    assert_eq!((volume(&edited, 0), member_state(&world, &edited)), (BLUE, MemberState::Apart));
     assert_eq!(volume(&poke(&mut world, &edited, 9), 0), BLUE, "it is not rolled forward");
     // To move to the content and to undo that is a verdict.
     let mut moved = edited.clone();
@@ -103,8 +103,8 @@ fn pin_before_the_waves_holds_no_other() {
     let moved = world.update(&moved, &edited);
     assert_eq!(volume(&moved, 0), GREEN);
     let back = world.update(&undo(&moved, &edited), &moved);
-    let Standing::Moved(standing) = standing(&world, &back) else { panic!("{back}") };
-    assert!(standing.rolled_back);
+    let MemberState::Moved(member_state) = member_state(&world, &back) else { panic!("{back}") };
+    assert!(member_state.rolled_back);
 }
 
 /// The source of another namespace of its group may have waves, which a workload must not hold that never had the content.
@@ -113,13 +113,13 @@ fn undo_without_own_waves_holds_no_other() {
     let none = json!({});
     let (mut world, first, second) = behind_with(&none);
     let undone = world.update(&undo(&second, &first), &second);
-    assert_eq!((volume(&undone, 0), standing(&world, &undone)), (BLUE, Standing::Apart));
+    assert_eq!((volume(&undone, 0), member_state(&world, &undone)), (BLUE, MemberState::Apart));
     assert_eq!(world.update(&undone, &undone), undone, "admitted again");
     set_with(&mut world, "red", &none);
     let at_red = poke(&mut world, &undone, 5);
     set_with(&mut world, "green", &none);
     let pinned = world.update(&undo(&at_red, &first), &at_red);
-    assert_eq!((volume(&pinned, 0), standing(&world, &pinned)), (BLUE, Standing::Apart));
+    assert_eq!((volume(&pinned, 0), member_state(&world, &pinned)), (BLUE, MemberState::Apart));
 }
 
 /// The workload had the content.
@@ -129,7 +129,7 @@ fn undo_of_content_is_a_verdict() {
         let (mut world, _, second) = behind_with(&settings);
         let moved = poke(&mut world, &second, 5);
         let back = world.update(&undo(&moved, &second), &moved);
-        let Standing::Moved(standing) = standing(&world, &back) else { panic!("{back}") };
-        assert!(standing.rolled_back, "{settings}");
+        let MemberState::Moved(member_state) = member_state(&world, &back) else { panic!("{back}") };
+        assert!(member_state.rolled_back, "{settings}");
     }
 }

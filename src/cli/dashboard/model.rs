@@ -335,7 +335,7 @@ fn needs_calls(sources: &[UsedSource]) -> bool {
 
 fn is_same(a: &[UsedSource], b: &[UsedSource]) -> bool {
     let parts =
-        |used: &UsedSource| (used.object.clone(), used.snapshot.clone(), used.standing, used.reason.clone());
+        |used: &UsedSource| (used.object.clone(), used.snapshot.clone(), used.state, used.reason.clone());
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| parts(a) == parts(b))
 }
 

@@ -102,8 +102,7 @@ fn badge(states: &[&str]) -> Markup {
 }
 
 fn states(status: &WorkloadStatus, is_paused: bool) -> BTreeSet<&'static str> {
-    let words =
-        status.sources.iter().filter(|used| !used.standing.is_plain()).map(|used| used.standing.word());
+    let words = status.sources.iter().filter(|used| !used.state.is_plain()).map(|used| used.state.word());
     let known = |word: &str| STATES.iter().find(|state| **state == word).copied().unwrap_or("other");
     let mut states: BTreeSet<_> = words.map(known).collect();
     if is_paused {

@@ -99,7 +99,7 @@ pub(super) async fn page<'p>(
             @for used in &found.sources {
                 li {
                     a href=(links.source(namespace, &used.object)) { (used.source) }
-                    " " b { (used.standing.word()) }
+                    " " b { (used.state.word()) }
                     @if let Some(snapshot) = &used.snapshot { " " code { (snapshot) } }
                     @if let Some(strategy) = &used.strategy { " (strategy " (strategy) ")" }
                     @if let Some(reason) = &used.reason { ": " (reason) }

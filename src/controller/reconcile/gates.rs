@@ -11,8 +11,8 @@ use crate::{
     world::{Name, WorkloadKey, World},
 };
 
-/// How long a held workload waits before its turn is checked again.
-pub(crate) const TURN: SignedDuration = SignedDuration::from_secs(1);
+/// How long a held workload waits before the gates are asked again.
+pub(crate) const NEXT_CHECK: SignedDuration = SignedDuration::from_secs(1);
 /// The longest that it waits if the bake time of a wave lasts longer: a workload may be deleted meanwhile.
 pub(in crate::controller) const BAKE: SignedDuration = SignedDuration::from_secs(5);
 /// The longest time until a workload is checked again that waits for a window or a set. A change of an annotation checks it at once;
@@ -31,8 +31,8 @@ pub(super) fn ask_again(why: &Why<WorkloadKey>, now: Timestamp) -> Timestamp {
         | Why::Closed(_)
         | Why::Set(_) => why.until(now).unwrap_or(Timestamp::MAX).min(now + RECHECK),
         Why::Interval(_) => why.until(now).unwrap_or(now + RECHECK),
-        Why::Others(Wait::Bake(end)) => (now + TURN).max((*end).min(now + BAKE)),
-        Why::SetUnread | Why::Others(_) => now + TURN,
+        Why::Others(Wait::Bake(end)) => (now + NEXT_CHECK).max((*end).min(now + BAKE)),
+        Why::SetUnread | Why::Others(_) => now + NEXT_CHECK,
         Why::Refused { .. } => now + BAKE,
     }
 }
@@ -80,7 +80,7 @@ pub(in crate::controller) fn reported(
 #[cfg(test)]
 mod tests {
     use super::{
-        super::held::{HeldWorkloads, Turn},
+        super::held::{GateCheck, HeldWorkloads},
         *,
     };
     use crate::{
@@ -116,7 +116,8 @@ mod tests {
     /// Until when the workload waits in seconds, whether the wait ends by itself, and the notes of the Events.
     fn wait(world: &World) -> Option<(i64, bool, Vec<String>)> {
         let mut held = HeldWorkloads::default();
-        let Turn { held: found, events, .. } = held.check(world, &key("web"), |_, _, _| false, (NOW, NOW));
+        let GateCheck { held: found, events, .. } =
+            held.check(world, &key("web"), |_, _, _| false, (NOW, NOW));
         let notes = events.into_iter().map(|event| event.note).collect();
         Some((found?.until.as_second(), held.blocked() == 0, notes))
     }

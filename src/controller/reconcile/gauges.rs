@@ -7,7 +7,7 @@ use crate::{
 impl State {
     /// The numbers for metrics. A replica that does not lead reads no sources and rolls nothing, so it only reports numbers
     /// of objects.
-    pub fn standing(&mut self, leads: bool) -> StateCounts {
+    pub fn counts(&mut self, leads: bool) -> StateCounts {
         let world = &self.world;
         let known = StateCounts {
             workloads: world.workloads().len(),
@@ -125,13 +125,13 @@ mod tests {
         assert!(index_bytes > 0);
         let objects =
             StateCounts { workloads: 7, sources: 3, snapshots: 6, index_bytes, ..StateCounts::default() };
-        assert_eq!(state.standing(false), objects);
+        assert_eq!(state.counts(false), objects);
         let decided = StateCounts { pending: 1, blocked: 1, pinned: 1, ..objects };
-        assert_eq!(state.standing(true), StateCounts { on_hold: 1, unresolved: 1, lost: 1, ..decided });
+        assert_eq!(state.counts(true), StateCounts { on_hold: 1, unresolved: 1, lost: 1, ..decided });
         state.held_workloads.release(&key("bakes"));
         assert!(state.held_workloads.is_held(&key("waits")));
         assert!(!state.held_workloads.is_held(&key("bakes")));
-        assert_eq!(state.standing(true).blocked, 1);
+        assert_eq!(state.counts(true).blocked, 1);
         let waiting =
             |leads| state.waiting(leads).into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>();
         assert_eq!(
@@ -146,7 +146,7 @@ mod tests {
         for (content, is_lost) in [(9, true), (1, false), (8, false)] {
             let name = source("a").sibling(snapshot("a", content));
             lose(&mut state, &name);
-            assert_eq!(state.standing(true).lost, usize::from(is_lost), "{name}");
+            assert_eq!(state.counts(true).lost, usize::from(is_lost), "{name}");
             state.missing.retain(|_| false);
         }
     }
@@ -160,8 +160,8 @@ mod tests {
         for record in [None, Some(keyed), None] {
             let count = usize::from(record.is_some());
             state.world.apply_snapshot(&name, record, &mut Vec::new());
-            assert_eq!(state.standing(false).unverifiable, 0, "another replica reports it");
-            assert_eq!(state.standing(true).unverifiable, count);
+            assert_eq!(state.counts(false).unverifiable, 0, "another replica reports it");
+            assert_eq!(state.counts(true).unverifiable, count);
             assert_eq!(state.key_loss_is_reported, count > 0);
         }
     }

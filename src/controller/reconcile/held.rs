@@ -7,12 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     event_texts,
-    gates::{TURN, ask_again, reported},
+    gates::{NEXT_CHECK, ask_again, reported},
 };
 use crate::{
     cluster::Event,
     gates::{Gate, Why},
-    resolve::{ChangeVerdict, Health, Proof, Record, Spread, Standing, Wait, Waiting},
+    resolve::{ChangeVerdict, Health, MemberState, Proof, Record, Spread, Wait, Waiting},
     snapshot::{Digest, Digests, ObjectName},
     world::{Answers, Name, Shut, SourceRecord, WorkloadKey, World},
 };
@@ -61,9 +61,9 @@ pub(crate) struct HeldWorkloads {
     reported: HashMap<Name, ReportedHold>,
 }
 
-/// The turn of a pending workload.
+/// What the gates say about a pending workload.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct GateCheck {
     /// `None` if the workload is not held.
     pub held: Option<Held>,
     /// The sources to whose contents it may not roll yet, if it may roll to others meanwhile.
@@ -75,7 +75,7 @@ pub(crate) struct Turn {
 /// A pending workload that is held.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// When to check its turn again.
+    /// When to ask the gates again.
     pub until: Timestamp,
     /// The sources whose hold is to be reported: once for each content and failed workload.
     pub new: Vec<Name>,
@@ -99,15 +99,15 @@ impl HeldWorkloads {
         (answers, begun)
     }
 
-    /// Checks the turn of a pending workload, for each of its sources. `since`: when it became pending.
+    /// Asks the gates about a pending workload, for each of its sources. `since`: when it became pending.
     pub(crate) fn check(
         &mut self,
         world: &World,
         key: &WorkloadKey,
         is_rolling: impl Fn(&WorkloadKey, &Record, Option<(&ObjectName, &Digest)>) -> bool,
         (since, now): (Timestamp, Timestamp),
-    ) -> Turn {
-        let Some(record) = world.workload(key) else { return Turn::default() };
+    ) -> GateCheck {
+        let Some(record) = world.workload(key) else { return GateCheck::default() };
         self.recent.retain(|_, recent| recent.is_fresh(now));
         let (answers, begun) = self.answers(world, (key, record), is_rolling, (since, now));
         let Answers { open, shut } = answers;
@@ -143,7 +143,7 @@ impl HeldWorkloads {
             let mut waiting: Vec<_> =
                 shut.into_iter().map(|shut| shut.source).filter(|source| !goes_back(source)).collect();
             waiting.dedup();
-            return Turn { held: None, waiting, events };
+            return GateCheck { held: None, waiting, events };
         }
         // The chain has the first word, as in all commands.
         let all = || shut.iter().filter(|shut| !shut.is_joint()).map(|shut| &shut.why).chain(&whole);
@@ -155,7 +155,7 @@ impl HeldWorkloads {
         } else if let Some(why) = whys().find(|why| !why.is_refusal()).or_else(|| whys().next()) {
             self.held.insert(key.clone(), (why.gate(), whys().all(Why::ends_by_itself)));
         }
-        let until = whys().map(|why| ask_again(why, now)).min().unwrap_or(now + TURN);
+        let until = whys().map(|why| ask_again(why, now)).min().unwrap_or(now + NEXT_CHECK);
         let mut new = Vec::new();
         let of_sources =
             shut.iter().filter(|shut| !shut.is_joint()).map(|shut| (Some(&shut.source), &shut.why));
@@ -171,7 +171,7 @@ impl HeldWorkloads {
                 new.push(source.clone());
             }
         }
-        Turn { held: Some(Held { until, new }), waiting: Vec::new(), events }
+        GateCheck { held: Some(Held { until, new }), waiting: Vec::new(), events }
     }
 
     /// Why others hold a workload from the content of a source; `begun` gets the Event if it begins a wave.
@@ -187,7 +187,7 @@ impl HeldWorkloads {
         if !(known.spread.is_limited() || world.is_grouped(source)) {
             return None;
         }
-        let Standing::Waits(Waiting { place }) = world.standing(key, record, source, known) else {
+        let MemberState::Waits(Waiting { place }) = world.member_state(key, record, source, known) else {
             return None;
         };
         let has_failed = world.health(key, record) == Health::Failed;
@@ -201,7 +201,7 @@ impl HeldWorkloads {
             return Some(wait);
         }
         if world.awaits_sibling(source) {
-            return Some(Wait::Turn);
+            return Some(Wait::Wave);
         }
         let is_rolling = |other: &WorkloadKey, record: &Record, content: Option<(&ObjectName, &Digest)>| {
             other != key && is_rolling(other, record, content)
@@ -261,7 +261,7 @@ impl HeldWorkloads {
         self.held.values().filter(|(_, ends_by_itself)| !ends_by_itself).count()
     }
 
-    /// Whether a workload was held when its turn was last checked.
+    /// Whether a workload was held at the last check.
     pub(crate) fn is_held(&self, key: &WorkloadKey) -> bool {
         self.held.contains_key(key)
     }
@@ -329,7 +329,7 @@ mod tests {
 
     /// Until when the workload is held in milliseconds, and the sources whose hold is to be reported; and the Events.
     fn check(state: &mut State, name: &str, now: Timestamp) -> (Option<(i64, Vec<Name>)>, Vec<Event>) {
-        let Turn { held, events, .. } =
+        let GateCheck { held, events, .. } =
             state.held_workloads.check(&state.world, &key(name), |_, _, _| false, (now, now));
         (held.map(|held| (held.until.as_millisecond(), held.new)), events)
     }
@@ -338,7 +338,7 @@ mod tests {
         check(state, name, now).0.is_some()
     }
 
-    /// How many held workloads wait for the time, or their turn.
+    /// How many held workloads wait for a time, or for others.
     fn baking(state: &State) -> usize {
         state.held() - state.held_workloads.blocked()
     }
@@ -378,10 +378,10 @@ mod tests {
             assert_eq!(check(&mut state, "waits", now).0, Some((until, Vec::new())));
             assert_eq!((state.held(), baking(&state)), (1, 1));
         }
-        let mut turns = ["waits", "other"].map(|name| check(&mut state, name, at(11)));
-        turns.sort_by_key(|(held, _)| held.is_some());
-        let [(first, events), (second, none)] = turns;
-        assert_eq!((first, second), (None, Some((12_000, Vec::new()))), "the other one waits for its turn");
+        let mut checks = ["waits", "other"].map(|name| check(&mut state, name, at(11)));
+        checks.sort_by_key(|(held, _)| held.is_some());
+        let [(first, events), (second, none)] = checks;
+        assert_eq!((first, second), (None, Some((12_000, Vec::new()))), "the other one waits");
         assert_eq!(events.iter().map(|event| event.reason).collect::<Vec<_>>(), [Reason::WaveBegun]);
         assert_eq!((none.len(), state.held(), baking(&state)), (0, 1, 1));
     }
@@ -508,7 +508,7 @@ mod tests {
             for (name, known) in [("a", a), ("b", b)] {
                 set_source(&mut state, name, known);
             }
-            let Turn { held, waiting, .. } =
+            let GateCheck { held, waiting, .. } =
                 state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(10), at(10)));
             let expected = if rolls { vec![source("a")] } else { Vec::new() };
             assert_eq!((held.is_none(), waiting), (rolls, expected), "{what}");
@@ -570,7 +570,7 @@ mod tests {
             if is_refused {
                 refuse(&mut state, "a");
             }
-            let Turn { held, waiting, .. } =
+            let GateCheck { held, waiting, .. } =
                 state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(10), at(10)));
             let found = held.is_none().then(|| waiting.iter().map(|of| &*of.object.name).collect::<Vec<_>>());
             assert_eq!(found, expected, "{what}");
@@ -617,8 +617,8 @@ mod tests {
         let mut state = state(&[("web", &web)]);
         set_source(&mut state, "a", known);
         refuse(&mut state, "a");
-        let turn = state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(6), at(6)));
-        assert!(turn.held.is_none() && turn.waiting.is_empty(), "{turn:?}");
+        let check = state.held_workloads.check(&state.world, &key("web"), |_, _, _| false, (at(6), at(6)));
+        assert!(check.held.is_none() && check.waiting.is_empty(), "{check:?}");
     }
 
     /// A source with waves that stays as written moves no workload, and holds none.
@@ -666,11 +666,11 @@ mod tests {
                     let settings: Vec<_> = std::iter::once(("waves", "1")).chain(of_set).collect();
                     set_source(&mut state, name, limited(name, content(name), &settings));
                 }
-                let turns = names.map(|name| {
+                let checks = names.map(|name| {
                     state.held_workloads.check(&state.world, &key(name), |_, _, _| false, (at(10), at(10)))
                 });
-                let may = turns.iter().filter(|turn| turn.held.is_none());
-                let moves: Vec<_> = may.map(|turn| 2 - turn.waiting.len()).collect();
+                let may = checks.iter().filter(|check| check.held.is_none());
+                let moves: Vec<_> = may.map(|check| 2 - check.waiting.len()).collect();
                 assert_eq!(moves.iter().sum::<usize>(), 2, "{set:?}, change {changes}: {moves:?}");
                 let is_joint = set.is_some();
                 assert!(!is_joint || moves == [2], "{set:?}, change {changes}: {moves:?}");

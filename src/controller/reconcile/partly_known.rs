@@ -212,7 +212,7 @@ mod tests {
         state.leave_to_the_leader();
         state.reconcile_all(at(100));
         assert_eq!(told(&mut state, 100), 0, "it was reported within the last ten minutes");
-        assert_eq!(state.standing(true).partly_known, 1);
+        assert_eq!(state.counts(true).partly_known, 1);
         assert_eq!(state.partly_known_namespaces(), ["ns".into()]);
         state.reconcile_all(at(1000));
         assert_eq!(told(&mut state, 1000), 1, "another replica leads");

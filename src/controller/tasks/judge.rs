@@ -17,7 +17,7 @@ use crate::{
         reconcile::{event_texts, state::State},
     },
     resolve::{
-        Health, Moved, Record, RecordedFailure, Referrer, SpreadPolicy, Standing, UserDecision, Verdict,
+        Health, MemberState, Moved, Record, RecordedFailure, Referrer, SpreadPolicy, UserDecision, Verdict,
         roll_time,
     },
     snapshot::Digest,
@@ -107,7 +107,9 @@ impl State {
                 continue;
             };
             let Some(found) = self.world.snapshot(&snapshot) else { continue };
-            let Standing::Moved(moved) = self.world.standing(key, record, &source, known) else { continue };
+            let MemberState::Moved(moved) = self.world.member_state(key, record, &source, known) else {
+                continue;
+            };
             if !known.present.digests.contains(&found.digest)
                 || self.world.failed_of(&source, known).is_some()
             {

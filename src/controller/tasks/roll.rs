@@ -11,7 +11,7 @@ use crate::{
         queue::Task,
         reconcile::{
             event_texts::{self},
-            held::{Held, Turn},
+            held::{GateCheck, Held},
             rolls::{Failed, Rolling, is_rolling},
             state::State,
         },
@@ -94,7 +94,7 @@ impl State {
         self.rolls.settled(key, self.config.settle).unwrap_or(now + self.config.settle)
     }
 
-    /// Rolls a workload, if it is its turn.
+    /// Rolls a workload, if no gate holds it.
     pub(super) fn decide_roll(&mut self, key: &WorkloadKey, now: Timestamp) -> Decided {
         let Some(record) = self.world.workload(key).filter(|_| self.world.is_pending(key)) else {
             // The namespace may have opted in again. The next change counts from its own time.
@@ -112,9 +112,9 @@ impl State {
         let was_held = self.held_workloads.is_held(key);
         // Admission decides on the last write first, and takes the mark off. Nothing moves, so no gate is asked.
         let is_late = record.is_marked && self.world.joining(key).is_none();
-        let turn = if is_late { Ok(Vec::new()) } else { self.turn(key, now) };
-        let mut free = due.max(turn.as_ref().err().copied().unwrap_or(now));
-        let waiting = turn.unwrap_or_default();
+        let answer = if is_late { Ok(Vec::new()) } else { self.ask_gates(key, now) };
+        let mut free = due.max(answer.as_ref().err().copied().unwrap_or(now));
+        let waiting = answer.unwrap_or_default();
         let moves = if is_late { Moves::new() } else { moves(&self.world, key, &record, &waiting) };
         let checked = self.checked_moves(key, &record, &moves);
         if free <= now && !is_late && self.awaits_snapshot(key, &record) {
@@ -149,11 +149,11 @@ impl State {
         self.rolls.failed(key).is_some_and(|failed| failed.in_vain) && moves.iter().all(is_free)
     }
 
-    /// The sources to whose contents a pending workload may not roll yet. An error: when to check its turn again, since it is held.
-    fn turn(&mut self, key: &WorkloadKey, now: Timestamp) -> Result<Vec<Name>, Timestamp> {
+    /// The sources to whose contents a pending workload may not roll yet. An error: when to ask the gates again, since it is held.
+    fn ask_gates(&mut self, key: &WorkloadKey, now: Timestamp) -> Result<Vec<Name>, Timestamp> {
         let is_rolling = is_rolling(&self.queue, &self.rolls, now);
         let since = self.rolls.pending_since(key).unwrap_or(now);
-        let Turn { held, waiting, events } =
+        let GateCheck { held, waiting, events } =
             self.held_workloads.check(&self.world, key, is_rolling, (since, now));
         self.report(events, now);
         let Some(Held { until, new }) = held else { return Ok(waiting) };

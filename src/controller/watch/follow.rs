@@ -118,7 +118,7 @@ async fn list(
     shared: &Shared,
     pulse: &Pulse,
 ) -> Result<String, ApiError> {
-    let _turn = shared.turn_to_list().await;
+    let _place = shared.place_to_list().await;
     receiver.receive(Event::Init);
     let (mut pages, mut version) = (api.pages(of), String::new());
     while let Some(page) = pages.next().await? {

@@ -208,7 +208,7 @@ fn workload_memory_stays_within_the_stated_limit() {
     let others = settle(&mut state);
     assert!(others.is_empty(), "unexpected actions: {others:?}");
     assert_eq!(state.partly_known_namespaces(), Vec::<Arc<str>>::new(), "every workload is known");
-    let counted = state.standing(false).index_bytes / WORKLOADS;
+    let counted = state.counts(false).index_bytes / WORKLOADS;
     println!("counted bytes per workload: {counted}");
     tell("after all tasks");
     println!("bytes per workload: {told:#?}");

@@ -82,7 +82,7 @@ fn memory(what: &str, objects: impl IntoIterator<Item = (bool, Value)>) -> (usiz
         see(&mut state, is_workload, object);
     }
     let held = counter::held() - before;
-    let counted = state.standing(false).index_bytes;
+    let counted = state.counts(false).index_bytes;
     println!("{what}: {held} bytes, {counted} counted, {} % of it", 100 * held / counted);
     (held, state)
 }
@@ -136,7 +136,7 @@ fn owners_take_no_more_than_their_share() {
         state.apply_bound(&name, Some(record), Timestamp::UNIX_EPOCH);
     }
     let held = counter::held() - before;
-    println!("100 objects with 5,000 owners: {held} bytes, {} counted", state.standing(false).index_bytes);
+    println!("100 objects with 5,000 owners: {held} bytes, {} counted", state.counts(false).index_bytes);
     assert!(held <= NAMESPACE_SHARE + SPARE, "{held}");
 }
 
