@@ -12,6 +12,8 @@ use crate::threads::in_threads;
 
 /// The limit for anything that normally takes a second or two. The machine may be busy.
 pub const LIMIT: Duration = Duration::from_mins(1);
+/// How long nothing changes before controllers are at rest: confrev removes an unused owner three seconds after it has added others.
+const REST: Duration = Duration::from_secs(4);
 
 /// The label selector of all snapshots.
 pub const SNAPSHOTS: &str = "app.kubernetes.io/managed-by=confrev,confrev.dev/source";
@@ -325,7 +327,8 @@ impl World {
         wait_for(&what, LIMIT, || expect(&self.replica_sets(workload).len(), &count));
     }
 
-    /// Waits until controllers have nothing left to do: nothing in the namespace has changed for two seconds.
+    /// Waits until controllers have nothing left to do: nothing in the namespace has changed for longer than
+    /// confrev keeps an owner that is not used any more.
     pub fn wait_at_rest(&self) {
         let (mut before, mut since) = (self.versions(), std::time::Instant::now());
         wait_for("the namespace to be at rest", LIMIT, || {
@@ -333,7 +336,7 @@ impl World {
             if now != before {
                 (before, since) = (now, std::time::Instant::now());
             }
-            (since.elapsed() > Duration::from_secs(2)).then_some(())
+            (since.elapsed() > REST).then_some(())
         });
     }
 
