@@ -14,6 +14,8 @@ pub enum WorldChange {
     Unresolved(WorkloadKey),
     /// A source: what is known of it, its snapshots, or what needs it.
     Source(Name),
+    /// A source whose newest content has a verdict, which may concern the other sources of its group.
+    Judged(Name),
     /// A snapshot or bound object: itself, its users, or the owners that it should have.
     Object(Name),
     /// A snapshot or bound object of which a live read no longer proves an owner.

@@ -133,9 +133,10 @@ impl World {
 mod tests {
     use super::*;
     use crate::{
+        change::WorldChange,
         fixture::{
-            digest, failed, held, key, object, record, reverting, snapshot, snapshot_record, source, used,
-            world,
+            digest, failed, held, key, object, record, reverting, snapshot, snapshot_record, source,
+            source_record, used, world,
         },
         records::NamespaceSettings,
     };
@@ -148,6 +149,24 @@ mod tests {
         world.apply_snapshot(&source("a").sibling(snapshot("a", 2)), Some(refused), changes);
         world.set_read(&source("a"), Some(source_a), changes);
         world
+    }
+
+    /// The verdict may have come while the source was being read.
+    #[test]
+    fn verdict_is_reported_with_its_source() {
+        let mut world = refused_index(&record("web", &[used("a", Some(2))]), None, source_record("a", 2));
+        let is_reported = |changes: &[WorldChange]| {
+            changes.iter().any(|change| matches!(change, WorldChange::Judged(name) if *name == source("a")))
+        };
+        for (content, expected) in [(2, false), (3, false), (2, true)] {
+            let mut changes = Vec::new();
+            world.set_read(&source("a"), Some(source_record("a", content)), &mut changes);
+            assert_eq!(is_reported(&changes), expected, "content {content}");
+        }
+        let mut changes = Vec::new();
+        let name = source("a").sibling(snapshot("a", 2));
+        world.apply_snapshot(&name, Some(snapshot_record("a", 2)), &mut changes);
+        assert!(is_reported(&changes), "another verdict");
     }
 
     /// A workload on a content of a, which used another snapshot of a before.

@@ -85,7 +85,7 @@ impl World {
         if is_judged {
             // One that failed before may no longer be among those that are kept.
             changes.extend(self.failures(source, known).map(WorldChange::Object));
-            changes.extend(self.siblings(source).map(|(name, _)| WorldChange::Source(name)));
+            changes.push(WorldChange::Judged(source.clone()));
         }
     }
 

@@ -71,6 +71,11 @@ impl World {
         let known = self.sources.get(name).and_then(KnownSource::existing);
         self.snapshots.rank_again(name, known, changes);
         changes.push(WorldChange::Source(name.clone()));
+        // The verdict may have come while the source was not known.
+        let judged = known.and_then(|known| self.judged(name, &known.present.digests));
+        if judged.is_some_and(|(_, record)| record.verdict.is_some()) {
+            changes.push(WorldChange::Judged(name.clone()));
+        }
     }
 
     /// Reports the workloads that use a source.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::snapshot::{ObjectName, SourceKind, is_object_name};
@@ -66,18 +65,35 @@ pub(super) fn parse_on_undo(value: &str) -> Result<bool, &'static str> {
 /// The values that a duration may have, for messages.
 pub(crate) const DURATIONS: &str = "a duration such as \"30s\", \"5m\" or \"1h30m\"";
 
-/// Reads a duration in the form that Kubernetes' own tools use: numbers, each with a unit, the largest first, such as `1h30m`, `500ms`, `0`.
-/// `None` if it is malformed or too large.
+/// Reads a duration in the form that Kubernetes' own tools use: numbers, each with a unit, such as `1h30m`, `500ms`, `0`.
+/// `None` if it is malformed or too large. Go, whose notation it is, takes units in any order and after a fraction; jiff takes neither.
 pub fn parse_duration(value: &str) -> Option<Duration> {
     if value == "0" {
         return Some(Duration::ZERO);
     }
-    // jiff also reads words, signs, spaces and ISO 8601.
-    let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || b".hms".contains(&byte));
-    let parsed = value.parse::<SignedDuration>().ok().filter(|_| is_plain)?;
-    let parsed = Duration::try_from(parsed).ok()?;
+    let mut rest = value;
+    let mut total = Duration::ZERO;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, tail) = rest.split_at(end);
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let seconds = match unit {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        if !number.starts_with(|c: char| c.is_ascii_digit()) {
+            return None;
+        }
+        let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
+        total = total.checked_add(part)?;
+        rest = tail;
+    }
     // A hundred years: longer than needed, and within the range of timestamps.
-    (parsed.as_secs() < 100 * 365 * 86_400).then_some(parsed)
+    (!value.is_empty() && total.as_secs() < 100 * 365 * 86_400).then_some(total)
 }
 
 /// Reads a source's `max-in-flight`; `None` if it is not a count of at least one.
@@ -100,6 +116,8 @@ mod tests {
             ("0", 0),
             ("0s", 0),
             ("875999h", 3_153_596_400_000),
+            ("1.5h30m", 7_200_000),
+            ("30m1h", 5_400_000),
         ] {
             assert_eq!(parse_duration(text), Some(Duration::from_millis(millis)), "{text}");
         }
@@ -117,7 +135,6 @@ mod tests {
             "99999999999h",
             "1..5s",
             "1h30",
-            "30m1h",
             "PT1H",
             "1hm",
         ] {

@@ -53,6 +53,7 @@ impl State {
             }
             WorldChange::Unresolved(key) => self.enqueue_missing_sources(&key, now),
             WorldChange::Source(name) => self.source_changed(&name, now),
+            WorldChange::Judged(name) => self.enqueue_siblings(&name, now),
             WorldChange::Object(name) => self.object_changed(&name, now),
             WorldChange::Unproven(name) => self.queue.schedule(Task::Object(name, ObjectStep::Bind), now),
             WorldChange::Added(name) => self.enqueue_lost_beside(&name, now),
@@ -103,9 +104,6 @@ impl State {
         if self.world.users().has_any(name) {
             // From now on it counts as used, whenever its owners are checked.
             self.unused_since.remove(name);
-        }
-        if let Some(record) = self.world.bound(name) {
-            self.memory.forget_replaced(name, &record.version.uid);
         }
         if self.world.exists(name) {
             self.missing.changed(name);
@@ -211,6 +209,9 @@ impl State {
     /// Applies a source in bind mode as it is now; `None` if it is deleted, or no longer in this mode.
     pub fn apply_bound(&mut self, name: &Name, record: Option<BoundRecord>, now: Timestamp) {
         self.update(now, |world, changes| world.apply_bound(name, record, changes));
+        if let Some(record) = self.world.bound(name) {
+            self.memory.forget_replaced(name, &record.version.uid);
+        }
     }
 
     /// Applies what the label of a namespace says about its workloads.

@@ -228,6 +228,15 @@ impl State {
         })
     }
 
+    /// Queues what the verdict on the newest content of a source requires of the other sources of its group.
+    pub(in crate::controller) fn enqueue_siblings(&mut self, source: &Name, now: Timestamp) {
+        let others: Vec<_> = self.world.siblings(source).map(|(name, _)| name).collect();
+        for other in others {
+            self.enqueue_state(&other, now);
+            self.queue.schedule(Task::Ensure(other), now);
+        }
+    }
+
     /// Applies a verdict that was written, and reports a refusal that begins or ends. Workloads go back at once, even if no watch
     /// reports the verdict.
     pub(super) fn verdict_was_set(&mut self, set: VerdictSet, now: Timestamp) {
