@@ -88,8 +88,7 @@ impl World {
         {
             return;
         }
-        let in_it = self.workloads.keys().filter(|key| key.namespace == *namespace);
-        changes.extend(in_it.map(|key| WorldChange::Workload(key.clone())));
+        changes.extend(self.workloads_in(namespace).map(|key| WorldChange::Workload(key.clone())));
         // A content may be refused in another namespace of the group.
         let of_it = self.sources.keys().filter(|source| source.namespace == *namespace);
         changes.extend(of_it.map(|source| WorldChange::Source(source.clone())));

@@ -105,6 +105,11 @@ impl World {
         self.workloads.iter().map(|(key, record)| (key, record.as_ref()))
     }
 
+    /// The keys of the workloads of a namespace that are opted in, or about to be.
+    pub fn workloads_in(&self, namespace: &str) -> impl Iterator<Item = &WorkloadKey> {
+        self.workloads.keys().filter(move |key| *key.namespace == *namespace)
+    }
+
     /// The precondition of the write that opts a workload in; `None` if it does not need one.
     pub fn joining(&self, key: &WorkloadKey) -> Option<&Precondition> {
         self.joining.get(key)

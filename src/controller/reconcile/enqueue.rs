@@ -128,8 +128,7 @@ impl State {
             record.is_some_and(|record| world.opt_in_of(namespace).joins(record.is_marked))
         };
         self.drop_joining(now, |world, key| key.namespace == *namespace && !joins(world, key));
-        let workloads = self.world.workloads().map(|(key, _)| key);
-        let keys: Vec<_> = workloads.filter(|key| key.namespace == *namespace).cloned().collect();
+        let keys: Vec<_> = self.world.workloads_in(namespace).cloned().collect();
         for key in keys {
             self.enqueue_roll(&key, now);
         }

@@ -244,8 +244,7 @@ impl State {
         if !self.world.referrers_mut().set_listed(namespace) {
             return;
         }
-        let workloads = self.world.workloads().filter(|(key, _)| *key.namespace == *namespace);
-        let keys: Vec<_> = workloads.map(|(key, _)| key.clone()).collect();
+        let keys: Vec<_> = self.world.workloads_in(namespace).cloned().collect();
         for key in keys {
             self.enqueue_judgement(&key, now);
         }

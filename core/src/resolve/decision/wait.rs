@@ -1,7 +1,5 @@
 //! The gates at admission: unless a write is a deployment, the controller decides when the workload rolls.
 
-use std::collections::BTreeSet;
-
 use super::{outcome::Outcome, question::Question, stop::Stop};
 use crate::{
     annotations, gate_settings,
@@ -12,7 +10,7 @@ use crate::{
 };
 
 /// Whether a workload keeps its snapshot of a source, since the controller decides when it rolls.
-pub(super) enum Motion {
+enum Motion {
     /// The workload keeps it.
     Waits,
     /// The workload moves.
@@ -27,19 +25,8 @@ impl Question<'_> {
     ///
     /// `is_applied`: the request names the source itself. If it also changes anything else of the template, it is a deployment,
     /// and resolves to the newest content. A request that keeps the snapshot's name does not deploy the source, whatever else
-    /// it changes.
-    pub(super) fn motion(&self, source: &ObjectName, kept: &str, is_applied: bool) -> Result<Motion, Stop> {
-        let keys = self.used.of_names(source, kept);
-        self.motion_with(source, kept, keys.as_ref(), is_applied)
-    }
-
-    fn motion_with(
-        &self,
-        source: &ObjectName,
-        kept: &str,
-        keys: Option<&BTreeSet<&str>>,
-        is_applied: bool,
-    ) -> Result<Motion, Stop> {
+    /// it changes. `named`: the snapshot that the request names.
+    fn motion(&self, source: &ObjectName, kept: &str, named: &str, is_applied: bool) -> Result<Motion, Stop> {
         // A plan has decided before. Only an apply moves a workload that does not track.
         if self.roll.plan.is_some() || self.roll.asks_for(source) || !self.policy.track {
             return Ok(Motion::Moves);
@@ -61,7 +48,8 @@ impl Question<'_> {
         let Some(content) = self.object(&ObjectName::new(source.kind, kept))? else {
             return Ok(Motion::Moves);
         };
-        let reads_the_same = || keys.is_some_and(|keys| content.same_values(newest, keys.iter().copied()));
+        let keys = || self.used.of_names(source, named);
+        let reads_the_same = || keys().is_some_and(|keys| content.same_values(newest, keys.iter().copied()));
         let is_other = content.is_snapshot_of_source(&source.name) && !content.same_content(newest);
         Ok(if is_other && !reads_the_same() { Motion::Waits } else { Motion::Moves })
     }
@@ -116,7 +104,7 @@ impl Outcome {
         kept: &str,
         is_applied: bool,
     ) -> Result<bool, Stop> {
-        let motion = question.motion(source, kept, is_applied)?;
+        let motion = question.motion(source, kept, kept, is_applied)?;
         if !self.waits(question, source, &motion) {
             return Ok(false);
         }
@@ -144,9 +132,8 @@ impl Outcome {
         if !is_newest || newest.digests().judge(&stated) != Some(true) {
             return Ok(None);
         }
-        let keys = question.used.of_names(source, &object.name);
         // An undo of a Deployment also restores the `seen` of its revision.
-        let motion = question.motion_with(source, kept, keys.as_ref(), true)?;
+        let motion = question.motion(source, kept, &object.name, true)?;
         let returns = self.waits(question, source, &motion) && !question.is_undo()?;
         Ok(returns.then(|| kept.clone()))
     }
